@@ -1,0 +1,32 @@
+"""Mondrian forests for regression with calibrated uncertainty.
+
+Names are imported on first use, because scikit-learn alone takes about a second.
+"""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .distribution import PredictiveDistribution, VarianceParts
+    from .forest import MondrianForestRegressor
+
+__version__ = "0.1.0"
+
+__all__ = ["MondrianForestRegressor", "PredictiveDistribution", "VarianceParts", "__version__"]
+
+_HOME = {
+    "MondrianForestRegressor": "forest",
+    "PredictiveDistribution": "distribution",
+    "VarianceParts": "distribution",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(f".{_HOME[name]}", __name__), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,229 @@
+"""The predictive distribution: the one object that metrics, plots, optimiser and CLI consume."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from joblib import Parallel, delayed
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import ndtri
+from sklearn.utils import check_random_state, gen_batches
+
+from ._core import mixture as kernels
+from ._core.mixture import Mixture
+from ._core.predict import ForestMoments
+
+_ROWS_PER_BLOCK = 1024
+
+
+class VarianceParts(NamedTuple):
+    """The predictive variance of each row, in parts that add up to it.
+
+    Attributes
+    ----------
+    noise : ndarray of shape (n_rows,)
+        Variance of a label about the mean of its leaf: what no amount of data removes.
+    posterior : ndarray of shape (n_rows,)
+        Uncertainty of the means in the nodes that the row may belong to.
+    branching : ndarray of shape (n_rows,)
+        Uncertainty about where the row branches off, and about what it finds on a branch of its
+        own. Zero inside the leaf boxes, it grows away from the data.
+    between_trees : ndarray of shape (n_rows,)
+        Variance of the trees' predictive means.
+    """
+
+    noise: NDArray[np.float64]
+    posterior: NDArray[np.float64]
+    branching: NDArray[np.float64]
+    between_trees: NDArray[np.float64]
+
+
+class PredictiveDistribution:
+    """Predictive distributions of a number of rows, each a mixture of Gaussians.
+
+    :meth:`MondrianForestRegressor.predict_distribution` returns it; it is a snapshot and does not
+    change when the forest does. ``len(d)`` is the number of rows; ``d[i]``, ``d[2:5]``,
+    ``d[mask]`` select rows (``d[i]`` is a distribution of one row).
+
+    Components of a weight below 1e-12 within their tree are left out; the cdf of a forest whose
+    trees have depth d is therefore exact to (d + 2) * 1e-12. Mean, variance and its parts are
+    computed before that.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from mondrian_forest import MondrianForestRegressor
+    >>> X = np.linspace(0, 1, 200).reshape(-1, 1)
+    >>> y = np.sin(6 * X[:, 0])
+    >>> forest = MondrianForestRegressor(random_state=0).fit(X, y)
+    >>> distribution = forest.predict_distribution([[0.5], [3.0]])
+    >>> bool(distribution.std()[1] > distribution.std()[0])
+    True
+    >>> distribution.interval(0.9).shape
+    (2, 2)
+    """
+
+    def __init__(
+        self,
+        mixture: Mixture,
+        moments: ForestMoments,
+        noise_variance: float,
+        n_jobs: int | None = None,
+    ) -> None:
+        self._mixture = mixture
+        self._moments = moments
+        self._noise_variance = noise_variance
+        self._n_jobs = n_jobs
+
+    def __len__(self) -> int:
+        return len(self._moments.mean)
+
+    def __repr__(self) -> str:
+        n_components = len(self._mixture.weight)
+        return f"<PredictiveDistribution of {len(self)} rows, {n_components} Gaussian components>"
+
+    def __getitem__(self, rows: Any) -> PredictiveDistribution:
+        """Return the distributions of the selected rows."""
+        chosen = np.atleast_1d(np.arange(len(self))[rows])
+        offset = self._mixture.offset
+        counts = (offset[1:] - offset[:-1])[chosen]
+        new_offset = np.concatenate(([0], np.cumsum(counts)))
+        # For each new component, where it stands in the old arrays.
+        source = np.arange(new_offset[-1]) + np.repeat(offset[chosen] - new_offset[:-1], counts)
+        mixture = Mixture(
+            new_offset,
+            self._mixture.weight[source],
+            self._mixture.location[source],
+            self._mixture.scale[source],
+        )
+        moments = ForestMoments(*(part[chosen] for part in self._moments))
+        return PredictiveDistribution(mixture, moments, self._noise_variance, self._n_jobs)
+
+    def mean(self) -> NDArray[np.float64]:
+        """Return the predictive means, shape (n_rows,)."""
+        return self._moments.mean.copy()
+
+    def var(self) -> NDArray[np.float64]:
+        """Return the predictive variances, shape (n_rows,)."""
+        return np.asarray(sum(self.decompose()))
+
+    def std(self) -> NDArray[np.float64]:
+        """Return the predictive standard deviations, shape (n_rows,)."""
+        return np.sqrt(self.var())
+
+    def decompose(self) -> VarianceParts:
+        """Return the parts of the variance: noise, posterior, branching off, between trees."""
+        return VarianceParts(
+            noise=np.full(len(self), self._noise_variance),
+            posterior=self._moments.posterior.copy(),
+            branching=self._moments.branching.copy(),
+            between_trees=self._moments.between_trees.copy(),
+        )
+
+    def pdf(self, y: ArrayLike) -> NDArray[np.float64]:
+        """Return the density of row i at ``y[i]``, shape (n_rows,). A number stands for all rows."""
+        return np.exp(self.logpdf(y))
+
+    def logpdf(self, y: ArrayLike) -> NDArray[np.float64]:
+        """Return the log density of row i at ``y[i]``, shape (n_rows,)."""
+        return self._at(kernels.log_density, y)
+
+    def cdf(self, y: ArrayLike) -> NDArray[np.float64]:
+        """Return the probability that row i has a label of at most ``y[i]``, shape (n_rows,)."""
+        return self._at(kernels.cumulative, y)
+
+    def crps(self, y: ArrayLike) -> NDArray[np.float64]:
+        """Return the continuous ranked probability score of row i at ``y[i]``, shape (n_rows,).
+
+        Smaller is better; it has the unit of y, and is the absolute error where the prediction is
+        certain. The closed form for mixtures costs the square of the number of components.
+        """
+        return self._at(kernels.crps, y)
+
+    def quantile(self, q: ArrayLike) -> NDArray[np.float64]:
+        """Return quantiles: the inverse of the cdf.
+
+        Parameters
+        ----------
+        q : float or array-like of shape (k,)
+            Levels between 0 and 1.
+
+        Returns
+        -------
+        ndarray of shape (n_rows,) for a number, (n_rows, k) for k levels
+            In a row, quantiles of larger levels are never smaller.
+        """
+        levels = np.asarray(q, dtype=np.float64)
+        if levels.ndim > 1 or not np.all((levels >= 0.0) & (levels <= 1.0)):
+            raise ValueError(f"q must be a number or a list of numbers from 0 to 1, got {q!r}.")
+        ascending, place = np.unique(levels, return_inverse=True)
+        normal_quantiles = ndtri(ascending)
+        mean, std = self.mean(), self.std()
+        out = np.empty((len(self), len(ascending)))
+
+        def fill(rows: slice, mixture: Mixture) -> None:
+            kernels.quantiles(
+                mixture, ascending, normal_quantiles, mean[rows], std[rows], out[rows]
+            )
+
+        self._for_each_block(fill)
+        return out[:, place.reshape(levels.shape)]
+
+    def interval(self, level: float = 0.9) -> NDArray[np.float64]:
+        """Return the central prediction interval that holds a label with probability ``level``.
+
+        Returns
+        -------
+        ndarray of shape (n_rows, 2)
+            Lower and upper end.
+        """
+        if not 0.0 <= level <= 1.0:
+            raise ValueError(f"level must be a number from 0 to 1, got {level!r}.")
+        return self.quantile([0.5 - 0.5 * level, 0.5 + 0.5 * level])
+
+    def sample(self, size: int = 1, random_state: Any = None) -> NDArray[np.float64]:
+        """Draw labels.
+
+        Parameters
+        ----------
+        size : int
+            Number of draws for each row.
+        random_state : int, RandomState instance or None
+
+        Returns
+        -------
+        ndarray of shape (n_rows, size)
+        """
+        random = check_random_state(random_state)
+        shape = (len(self), size)
+        out = np.empty(shape)
+        kernels.draw(self._mixture, random.uniform(size=shape), random.standard_normal(shape), out)
+        return out
+
+    def _at(
+        self,
+        kernel: Callable[[Mixture, NDArray[np.float64], NDArray[np.float64]], None],
+        y: ArrayLike,
+    ) -> NDArray[np.float64]:
+        values = np.asarray(y, dtype=np.float64)
+        if values.shape not in ((), (len(self),)):
+            raise ValueError(
+                f"y must have one value for each of the {len(self)} rows, got shape {values.shape}."
+            )
+        values = np.broadcast_to(values, (len(self),)).copy()
+        out = np.empty(len(self))
+        self._for_each_block(lambda rows, mixture: kernel(mixture, values[rows], out[rows]))
+        out[np.isnan(values)] = np.nan
+        return out
+
+    def _for_each_block(self, fill: Callable[[slice, Mixture], None]) -> None:
+        """Call ``fill`` for blocks of rows, in threads. A block is a view, nothing is copied."""
+        Parallel(n_jobs=self._n_jobs, require="sharedmem")(
+            delayed(fill)(
+                rows,
+                self._mixture._replace(offset=self._mixture.offset[rows.start : rows.stop + 1]),
+            )
+            for rows in gen_batches(len(self), _ROWS_PER_BLOCK)
+        )

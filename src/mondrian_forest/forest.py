@@ -1,0 +1,465 @@
+"""The estimator: validation, scaling, parallelism and fitted attributes around the engine."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from numbers import Integral, Real
+from typing import Any, TypeVar
+
+import numpy as np
+from joblib import Parallel, delayed, effective_n_jobs
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.utils import check_random_state, gen_batches
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from ._core.mixture import Mixture
+from ._core.posterior import (
+    Evidence,
+    Hyperparameters,
+    LabelMoments,
+    heuristic_hyperparameters,
+    label_moments,
+    upward_pass,
+)
+from ._core.predict import (
+    Ensemble,
+    ForestMoments,
+    find_leaves,
+    predict_mixture,
+    predict_moments,
+)
+from ._core.rng import random_states
+from ._core.sample import sample_tree
+from ._core.tree import Tree
+from .distribution import PredictiveDistribution
+
+_POSTERIORS = ("hierarchical", "empirical")
+_LARGEST_BLOCK = 2**17
+"""Rows that are routed through the trees together; larger blocks read each node less often."""
+_LARGEST_MIXTURE_BLOCK = 2**13
+"""The same where the components of all trees are held at once."""
+_FARTHEST = 1e30
+"""Scaled features are clipped to this, so that float32 holds them and distances stay finite."""
+
+Result = TypeVar("Result")
+
+
+class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
+    """A Mondrian forest for regression with a full predictive distribution.
+
+    An ensemble of Mondrian trees, each with a hierarchical Gaussian prior over the labels whose
+    exact posterior gives every prediction a mixture of Gaussians, wide where there is no data.
+    Far from all data it is the prior, ``N(prior_mean_, prior_scale_ / 2 + noise_variance_)``.
+
+    Parameters
+    ----------
+    n_estimators : int, default=25
+        Number of trees.
+    min_samples_split : int, default=10
+        A node with fewer training rows is not split.
+    posterior : {"hierarchical", "empirical"}, default="hierarchical"
+        "hierarchical" is the exact posterior under the paper's prior; "empirical" takes mean and
+        variance of the labels in each node instead (the paper's appendix C).
+    prior_mean : float, default=None
+        Mean of the prior. None: the mean of y.
+    prior_scale : float, default=None
+        Twice the prior variance of a leaf's mean, gamma_1 in the paper. None: such that
+        ``prior_scale (1/2 + 1/K)`` is the mean squared deviation of y from ``prior_mean``, where
+        ``K = min(2000, 2 n_samples)``.
+    prior_rate : float, default=None
+        How fast the prior variance is used up along a branch, gamma_2 in the paper. None:
+        ``n_features / (20 log2(n_samples))``.
+    noise_variance : float, default=None
+        Variance of a label about the mean of its leaf. None: ``prior_scale / K``.
+    feature_range : tuple (low, high), default=None
+        Ends of the range of each feature, numbers or arrays of shape (n_features,). Features are
+        mapped from it to [0, 1]; values outside are allowed. None: minimum and maximum in X.
+    lifetime : float, default=inf
+        Nodes are not split after this time. The data spans the unit cube, whose n-th feature is
+        cut at rate 1.
+    n_jobs : int, default=None
+        Number of threads for fit and prediction. None means 1, -1 all processors. The result does
+        not depend on it.
+    random_state : int, RandomState instance or None, default=None
+        Pass an int for reproducible results.
+
+    Attributes
+    ----------
+    trees_ : list of Tree
+        The trees, as flat arrays.
+    prior_mean_, prior_scale_, prior_rate_, noise_variance_ : float
+        The hyperparameters in use.
+    log_marginal_likelihood_ : ndarray of shape (n_estimators,)
+        Log density of the training labels given each tree. Only for the hierarchical posterior.
+    feature_range_ : tuple of two ndarrays of shape (n_features,)
+        The range that is mapped to [0, 1].
+    n_samples_seen_ : int
+        Number of training rows.
+    n_features_in_ : int
+        Number of features.
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Names of the features, when X has names that are all strings.
+
+    Notes
+    -----
+    The model is that of the paper. Where the paper leaves the branch time of a new point open, it
+    is integrated out exactly. Labels are split by structure alone: trees never look at y, so that
+    an irrelevant feature costs as much as a relevant one. Sample weights are not supported.
+
+    References
+    ----------
+    B. Lakshminarayanan, D. M. Roy and Y. W. Teh, "Mondrian Forests for Large-Scale Regression when
+    Uncertainty Matters", AISTATS 2016.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_diabetes
+    >>> from mondrian_forest import MondrianForestRegressor
+    >>> X, y = load_diabetes(return_X_y=True)
+    >>> forest = MondrianForestRegressor(random_state=0).fit(X[:400], y[:400])
+    >>> mean, std = forest.predict(X[400:], return_std=True)
+    >>> mean.shape, std.shape
+    ((42,), (42,))
+    >>> forest.predict_interval(X[400:], 0.9).shape
+    (42, 2)
+    """
+
+    def __init__(
+        self,
+        n_estimators: int = 25,
+        *,
+        min_samples_split: int = 10,
+        posterior: str = "hierarchical",
+        prior_mean: float | None = None,
+        prior_scale: float | None = None,
+        prior_rate: float | None = None,
+        noise_variance: float | None = None,
+        feature_range: tuple[ArrayLike, ArrayLike] | None = None,
+        lifetime: float = math.inf,
+        n_jobs: int | None = None,
+        random_state: Any = None,
+    ) -> None:
+        self.n_estimators = n_estimators
+        self.min_samples_split = min_samples_split
+        self.posterior = posterior
+        self.prior_mean = prior_mean
+        self.prior_scale = prior_scale
+        self.prior_rate = prior_rate
+        self.noise_variance = noise_variance
+        self.feature_range = feature_range
+        self.lifetime = lifetime
+        self.n_jobs = n_jobs
+        self.random_state = random_state
+
+    def fit(self, X: ArrayLike, y: ArrayLike) -> MondrianForestRegressor:
+        """Fit the forest to training data, forgetting any earlier fit.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Finite numbers: an array, or a table of pandas, polars or arrow.
+        y : array-like of shape (n_samples,)
+
+        Returns
+        -------
+        self
+        """
+        self._check_parameters()
+        _check_one_target(y)
+        X, y = validate_data(
+            self, X, y, dtype=[np.float64, np.float32], y_numeric=True, estimator=self
+        )
+        labels = np.asarray(y, dtype=np.float64)
+        self.feature_range_ = self._find_feature_range(X)
+        self._set_hyperparameters(labels, X.shape[1])
+        rows = self._scale(X)
+        seed = np.random.SeedSequence(
+            check_random_state(self.random_state).randint(2**32, size=4, dtype=np.uint64).tolist()
+        )
+        states = random_states(seed, self.n_estimators)
+        grown = Parallel(n_jobs=self.n_jobs, require="sharedmem")(
+            delayed(self._grow)(rows, labels, state) for state in states
+        )
+        self.trees_: list[Tree] = [tree for tree, _, _ in grown]
+        self._label_models = [label_model for _, label_model, _ in grown]
+        if self.posterior == "hierarchical":
+            self.log_marginal_likelihood_ = np.array([evidence for _, _, evidence in grown])
+        elif hasattr(self, "log_marginal_likelihood_"):
+            del self.log_marginal_likelihood_
+        self.n_samples_seen_ = len(labels)
+        return self
+
+    def predict(
+        self, X: ArrayLike, return_std: bool = False
+    ) -> NDArray[np.float64] | tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Predict the mean, and on request the standard deviation, of the label of each row.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+        return_std : bool, default=False
+
+        Returns
+        -------
+        mean : ndarray of shape (n_samples,)
+        std : ndarray of shape (n_samples,), only with ``return_std=True``
+            Of a new label: noise included.
+        """
+        ensemble = self._ensemble()
+        blocks = self._map_blocks(
+            X, lambda rows: predict_moments(ensemble, rows), _LARGEST_BLOCK
+        )
+        moments = _join_moments(blocks)
+        if not return_std:
+            return moments.mean
+        variance = (
+            self.noise_variance_ + moments.posterior + moments.branching + moments.between_trees
+        )
+        return moments.mean, np.sqrt(variance)
+
+    def predict_distribution(self, X: ArrayLike) -> PredictiveDistribution:
+        """Predict the distribution of the label of each row.
+
+        The components of all rows are kept, about 24 bytes times the depth of the trees times
+        their number for each row; ask for a few 100,000 rows at a time.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+
+        Returns
+        -------
+        PredictiveDistribution
+        """
+        ensemble = self._ensemble()
+        blocks = self._map_blocks(
+            X, lambda rows: predict_mixture(ensemble, rows), _LARGEST_MIXTURE_BLOCK
+        )
+        return PredictiveDistribution(
+            _join_mixtures([mixture for _, mixture in blocks]),
+            _join_moments([moments for moments, _ in blocks]),
+            self.noise_variance_,
+            self.n_jobs,
+        )
+
+    def predict_quantiles(self, X: ArrayLike, q: ArrayLike) -> NDArray[np.float64]:
+        """Predict quantiles of the label of each row.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+        q : float or array-like of shape (k,)
+            Levels between 0 and 1.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,) for a number, (n_samples, k) for k levels
+        """
+        return self._map_distributions(X, lambda distribution: distribution.quantile(q))
+
+    def predict_interval(self, X: ArrayLike, level: float = 0.9) -> NDArray[np.float64]:
+        """Predict the central interval that holds the label of each row with probability ``level``.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+        level : float, default=0.9
+
+        Returns
+        -------
+        ndarray of shape (n_samples, 2)
+            Lower and upper end of a prediction interval: it covers a new label, noise included,
+            not the mean of the labels.
+        """
+        return self._map_distributions(X, lambda distribution: distribution.interval(level))
+
+    def apply(self, X: ArrayLike) -> NDArray[np.int32]:
+        """Return the leaf of each row in each tree, as a node number.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_estimators)
+        """
+        trees = self._ensemble().trees
+
+        def block_leaves(rows: NDArray[np.float32]) -> NDArray[np.int32]:
+            leaves = np.empty((len(trees), len(rows)), dtype=np.int32)
+            for tree, out in zip(trees, leaves, strict=True):
+                find_leaves(tree, rows, out)
+            return leaves.T
+
+        return np.concatenate(self._map_blocks(X, block_leaves, _LARGEST_BLOCK))
+
+    def _grow(
+        self, rows: NDArray[np.float32], labels: NDArray[np.float64], state: NDArray[np.uint64]
+    ) -> tuple[Tree, Evidence | LabelMoments, float]:
+        """Sample one tree; return it with its label model and log marginal likelihood."""
+        tree, row_order, first_row = sample_tree(
+            rows, self.min_samples_split, self.lifetime, state
+        )
+        moments = label_moments(tree, labels, row_order, first_row)
+        if self.posterior == "empirical":
+            return tree, moments, math.nan
+        evidence, log_likelihood = upward_pass(tree, moments, self._hyperparameters())
+        return tree, evidence, log_likelihood
+
+    def _ensemble(self) -> Ensemble:
+        check_is_fitted(self)
+        return Ensemble(self.trees_, self._label_models, self._hyperparameters(), self.lifetime)
+
+    def _map_distributions(
+        self,
+        X: ArrayLike,
+        evaluate: Callable[[PredictiveDistribution], NDArray[np.float64]],
+    ) -> NDArray[np.float64]:
+        """Evaluate the distributions block by block, so that not all components exist at once."""
+        ensemble = self._ensemble()
+
+        def evaluate_block(rows: NDArray[np.float32]) -> NDArray[np.float64]:
+            moments, mixture = predict_mixture(ensemble, rows)
+            return evaluate(PredictiveDistribution(mixture, moments, self.noise_variance_))
+
+        return np.concatenate(self._map_blocks(X, evaluate_block, _LARGEST_MIXTURE_BLOCK))
+
+    def _map_blocks(
+        self,
+        X: ArrayLike,
+        predict_block: Callable[[NDArray[np.float32]], Result],
+        largest_block: int,
+    ) -> list[Result]:
+        """Apply ``predict_block`` to blocks of scaled rows, in threads and in order."""
+        X = validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
+        deepest = max(tree.depth for tree in self.trees_)
+        # One block for each thread, but smaller ones for very deep trees, which can have as many
+        # exits for each row.
+        block = max(1, min(largest_block, 2**26 // (deepest + 2)))
+        block = min(block, -(-len(X) // effective_n_jobs(self.n_jobs)))
+
+        def scale_and_predict(rows: slice) -> Result:
+            return predict_block(self._scale(X[rows]))
+
+        return list(
+            Parallel(n_jobs=self.n_jobs, require="sharedmem")(
+                delayed(scale_and_predict)(rows) for rows in gen_batches(len(X), block)
+            )
+        )
+
+    def _scale(self, X: NDArray[Any]) -> NDArray[np.float32]:
+        """Map features from their range to [0, 1] in float64, then store as float32."""
+        low, high = self.feature_range_
+        # Halving keeps the difference of two numbers near the end of the float64 range finite.
+        unit = 1.0 if np.all(np.isfinite(high - low)) else 0.5
+        width = unit * high - unit * low
+        width[width == 0.0] = 1.0
+        scaled = np.empty(X.shape, dtype=np.float32)
+        for rows in gen_batches(len(X), 65536):
+            block = (unit * X[rows].astype(np.float64) - unit * low) / width
+            scaled[rows] = np.clip(block, -_FARTHEST, _FARTHEST)
+        return scaled
+
+    def _find_feature_range(
+        self, X: NDArray[Any]
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        if self.feature_range is None:
+            return X.min(axis=0).astype(np.float64), X.max(axis=0).astype(np.float64)
+        try:
+            low, high = (
+                np.broadcast_to(np.asarray(end, dtype=np.float64), X.shape[1:]).copy()
+                for end in self.feature_range
+            )
+        except (TypeError, ValueError):
+            low = high = np.zeros(0)
+        if low.size == 0 or not np.all(np.isfinite(low) & np.isfinite(high) & (low < high)):
+            raise ValueError(
+                "feature_range must be a pair (low, high) of finite numbers or of arrays of "
+                f"{X.shape[1]} numbers, one for each feature, with low < high, "
+                f"got {self.feature_range!r}."
+            )
+        return low, high
+
+    def _set_hyperparameters(self, labels: NDArray[np.float64], n_features: int) -> None:
+        with np.errstate(over="ignore", under="ignore"):
+            constant = labels.min() == labels.max()
+            mean = float(labels[0] if constant else labels.mean())
+            squared_deviation = float(((labels - mean) ** 2).sum())
+        if not (math.isfinite(squared_deviation) and (constant or squared_deviation > 1e-290)):
+            raise ValueError(
+                "The variance of y is too large or too small for float64: rescale y."
+            )
+        self.prior_mean_, self.prior_scale_, self.prior_rate_, self.noise_variance_ = (
+            heuristic_hyperparameters(
+                len(labels),
+                n_features,
+                mean,
+                squared_deviation,
+                self.prior_mean,
+                self.prior_scale,
+                self.prior_rate,
+                self.noise_variance,
+            )
+        )
+
+    def _hyperparameters(self) -> Hyperparameters:
+        return Hyperparameters(
+            float(self.prior_mean_),
+            float(self.prior_scale_),
+            float(self.prior_rate_),
+            float(self.noise_variance_),
+        )
+
+    def _check_parameters(self) -> None:
+        """Raise a ValueError in one sentence for the first invalid parameter."""
+        _check_integer("n_estimators", self.n_estimators, 1)
+        _check_integer("min_samples_split", self.min_samples_split, 2)
+        if self.posterior not in _POSTERIORS:
+            raise ValueError(
+                f"posterior must be one of {', '.join(map(repr, _POSTERIORS))}, "
+                f"got {self.posterior!r}."
+            )
+        if self.prior_mean is not None and not _is_finite_number(self.prior_mean):
+            raise ValueError(f"prior_mean must be a finite number or None, got {self.prior_mean!r}.")
+        for name in ("prior_scale", "prior_rate", "noise_variance"):
+            value = getattr(self, name)
+            if value is not None and not (_is_finite_number(value) and value > 0):
+                raise ValueError(f"{name} must be a positive number or None, got {value!r}.")
+        if not (isinstance(self.lifetime, Real) and self.lifetime > 0):
+            raise ValueError(f"lifetime must be a positive number or inf, got {self.lifetime!r}.")
+
+
+def _check_integer(name: str, value: object, least: int) -> None:
+    if not isinstance(value, Integral) or isinstance(value, bool) or value < least:
+        raise ValueError(f"{name} must be an integer of at least {least}, got {value!r}.")
+
+
+def _is_finite_number(value: object) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _check_one_target(y: ArrayLike) -> None:
+    shape = np.shape(y)
+    if len(shape) == 2 and shape[1] > 1:
+        raise ValueError(
+            f"MondrianForestRegressor predicts one target but y has {shape[1]} columns: "
+            "fit one forest per column, for example with "
+            "sklearn.multioutput.MultiOutputRegressor."
+        )
+
+
+def _join_moments(blocks: list[ForestMoments]) -> ForestMoments:
+    return ForestMoments(*(np.concatenate(parts) for parts in zip(*blocks, strict=True)))
+
+
+def _join_mixtures(blocks: list[Mixture]) -> Mixture:
+    counts = np.concatenate([np.diff(block.offset) for block in blocks])
+    return Mixture(
+        np.concatenate(([0], np.cumsum(counts))),
+        np.concatenate([block.weight for block in blocks]),
+        np.concatenate([block.location for block in blocks]),
+        np.concatenate([block.scale for block in blocks]),
+    )
