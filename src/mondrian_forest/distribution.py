@@ -123,7 +123,7 @@ class PredictiveDistribution:
         )
 
     def pdf(self, y: ArrayLike) -> NDArray[np.float64]:
-        """Return the density of row i at ``y[i]``, shape (n_rows,). A number stands for all rows."""
+        """Return the density of row i at ``y[i]``, or at the number y, shape (n_rows,)."""
         return np.exp(self.logpdf(y))
 
     def logpdf(self, y: ArrayLike) -> NDArray[np.float64]:

@@ -168,13 +168,11 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
         """
         self._check_parameters()
         _check_one_target(y)
-        X, y = validate_data(
-            self, X, y, dtype=[np.float64, np.float32], y_numeric=True, estimator=self
-        )
-        labels = np.asarray(y, dtype=np.float64)
-        self.feature_range_ = self._find_feature_range(X)
-        self._set_hyperparameters(labels, X.shape[1])
-        rows = self._scale(X)
+        table, labels = validate_data(self, X, y, dtype=[np.float64, np.float32], y_numeric=True)
+        labels = np.asarray(labels, dtype=np.float64)
+        self.feature_range_ = self._find_feature_range(table)
+        self._set_hyperparameters(labels, table.shape[1])
+        rows = self._scale(table)
         seed = np.random.SeedSequence(
             check_random_state(self.random_state).randint(2**32, size=4, dtype=np.uint64).tolist()
         )
@@ -208,9 +206,7 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
             Of a new label: noise included.
         """
         ensemble = self._ensemble()
-        blocks = self._map_blocks(
-            X, lambda rows: predict_moments(ensemble, rows), _LARGEST_BLOCK
-        )
+        blocks = self._map_blocks(X, lambda rows: predict_moments(ensemble, rows), _LARGEST_BLOCK)
         moments = _join_moments(blocks)
         if not return_std:
             return moments.mean
@@ -300,9 +296,7 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
         self, rows: NDArray[np.float32], labels: NDArray[np.float64], state: NDArray[np.uint64]
     ) -> tuple[Tree, Evidence | LabelMoments, float]:
         """Sample one tree; return it with its label model and log marginal likelihood."""
-        tree, row_order, first_row = sample_tree(
-            rows, self.min_samples_split, self.lifetime, state
-        )
+        tree, row_order, first_row = sample_tree(rows, self.min_samples_split, self.lifetime, state)
         moments = label_moments(tree, labels, row_order, first_row)
         if self.posterior == "empirical":
             return tree, moments, math.nan
@@ -334,19 +328,19 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
         largest_block: int,
     ) -> list[Result]:
         """Apply ``predict_block`` to blocks of scaled rows, in threads and in order."""
-        X = validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
+        table = validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
         deepest = max(tree.depth for tree in self.trees_)
         # One block for each thread, but smaller ones for very deep trees, which can have as many
         # exits for each row.
         block = max(1, min(largest_block, 2**26 // (deepest + 2)))
-        block = min(block, -(-len(X) // effective_n_jobs(self.n_jobs)))
+        block = min(block, -(-len(table) // effective_n_jobs(self.n_jobs)))
 
         def scale_and_predict(rows: slice) -> Result:
-            return predict_block(self._scale(X[rows]))
+            return predict_block(self._scale(table[rows]))
 
         return list(
             Parallel(n_jobs=self.n_jobs, require="sharedmem")(
-                delayed(scale_and_predict)(rows) for rows in gen_batches(len(X), block)
+                delayed(scale_and_predict)(rows) for rows in gen_batches(len(table), block)
             )
         )
 
@@ -389,9 +383,7 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
             mean = float(labels[0] if constant else labels.mean())
             squared_deviation = float(((labels - mean) ** 2).sum())
         if not (math.isfinite(squared_deviation) and (constant or squared_deviation > 1e-290)):
-            raise ValueError(
-                "The variance of y is too large or too small for float64: rescale y."
-            )
+            raise ValueError("The variance of y is too large or too small for float64: rescale y.")
         self.prior_mean_, self.prior_scale_, self.prior_rate_, self.noise_variance_ = (
             heuristic_hyperparameters(
                 len(labels),
@@ -423,7 +415,7 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
                 f"got {self.posterior!r}."
             )
         if self.prior_mean is not None and not _is_finite_number(self.prior_mean):
-            raise ValueError(f"prior_mean must be a finite number or None, got {self.prior_mean!r}.")
+            raise ValueError(f"prior_mean must be a number or None, got {self.prior_mean!r}.")
         for name in ("prior_scale", "prior_rate", "noise_variance"):
             value = getattr(self, name)
             if value is not None and not (_is_finite_number(value) and value > 0):

@@ -27,14 +27,14 @@ from .tree import Tree
 
 Vector = NDArray[np.float64]
 
+
 def _power_series(function: Callable[[Vector], Vector], degree: int) -> Vector:
     """Return coefficients of a near-minimax polynomial for ``function`` on [0, 1/2].
 
     A Taylor series would need three times as many terms for the same accuracy.
     """
     fitted = Chebyshev.interpolate(function, degree, domain=[0.0, 0.5])
-    coefficients: Vector = fitted.convert(kind=Polynomial, domain=[-1.0, 1.0]).coef
-    return coefficients
+    return np.asarray(fitted.convert(kind=Polynomial, domain=[-1.0, 1.0]).coef, dtype=np.float64)
 
 
 _SERIES = _power_series(lambda y: 1.0 / (1.0 - y), 13)
@@ -200,9 +200,7 @@ def hierarchical_components(
             (above_variance + mean) * (1.0 + precision * (edge_variance - mean))
             - precision * variance
         ) / (1.0 + precision * (above_variance + edge_variance))
-        components.branch_variance[e] = (
-            prior_scale * parent_share - mean + slope * slope * variance
-        )
+        components.branch_variance[e] = prior_scale * parent_share - mean + slope * slope * variance
 
 
 @kernel

@@ -153,7 +153,7 @@ def _expected_distance(location: float, scale: float) -> float:
 
 @kernel
 def crps(mixture: Mixture, y: NDArray[np.float64], out: NDArray[np.float64]) -> None:
-    """Set ``out[i]`` to the CRPS of mixture i at ``y[i]``: E|Y - y| - E|Y - Y'| / 2, closed form."""
+    """Set ``out[i]`` to the CRPS of mixture i at ``y[i]``, E|Y - y| - E|Y - Y'| / 2."""
     for i in range(len(y)):
         first = mixture.offset[i]
         stop = mixture.offset[i + 1]

@@ -127,11 +127,11 @@ def _fill_moments(
 
 @kernel
 def remaining_share(prior_rate: float, time: float) -> float:
-    """Return the share of ``prior_scale`` that is still to come after ``time``: sigmoid(-rate time).
+    """Return the share of ``prior_scale`` that is still to come: sigmoid(-rate time).
 
     Differences of this function keep their digits where the sigmoid itself is close to one.
     """
-    return 1.0 / (1.0 + math.exp(prior_rate * time))
+    return 1.0 / (1.0 + np.exp(prior_rate * time))
 
 
 @kernel

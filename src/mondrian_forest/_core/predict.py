@@ -62,8 +62,10 @@ def box_distance(tree: Tree, node: int, rows: NDArray[np.float32], i: int) -> fl
         return 0.0
     distance = 0.0
     for f in range(rows.shape[1]):
-        value = float(rows[i, f])
-        distance += max(float(tree.lower[node, f]) - value, value - float(tree.upper[node, f]), 0.0)
+        value = np.float64(rows[i, f])
+        distance += max(
+            np.float64(tree.lower[node, f]) - value, value - np.float64(tree.upper[node, f]), 0.0
+        )
     return distance
 
 
@@ -84,8 +86,13 @@ def route(tree: Tree, lifetime: float, rows: NDArray[np.float32]) -> tuple[Visit
         tree, lifetime, rows.copy(), np.arange(n_rows, dtype=np.int32), visits, exits
     )
     return (
-        Visits(*(array[:n_visits] for array in visits)),
-        Exits(*(array[:n_exits] for array in exits)),
+        Visits(visits.node[:n_visits], visits.parent[:n_visits]),
+        Exits(
+            exits.row[:n_exits],
+            exits.visit[:n_exits],
+            exits.weight[:n_exits],
+            exits.distance[:n_exits],
+        ),
     )
 
 
@@ -245,7 +252,7 @@ def predict_moments(ensemble: Ensemble, rows: NDArray[np.float32]) -> ForestMome
 
 @kernel
 def _count_kept(exits: Exits, kept_weight: NDArray[np.float64], counts: NDArray[np.int64]) -> None:
-    """Count the components of each row that are heavy enough to be kept, and add up their weight."""
+    """Count the components of each row that are heavy enough to keep, and add up their weight."""
     kept_weight[:] = 0.0
     for e in range(len(exits.row)):
         if exits.weight[e] > NEGLIGIBLE_WEIGHT:
@@ -277,9 +284,7 @@ def _place_kept(
             )
 
 
-def predict_mixture(
-    ensemble: Ensemble, rows: NDArray[np.float32]
-) -> tuple[ForestMoments, Mixture]:
+def predict_mixture(ensemble: Ensemble, rows: NDArray[np.float32]) -> tuple[ForestMoments, Mixture]:
     """Return moments as above, and each row's mixture: the trees' mixtures side by side."""
     n_rows = len(rows)
     n_trees = len(ensemble.trees)

@@ -78,9 +78,7 @@ def sample_mondrian_block(
     node.threshold = generator.uniform(node.lower[feature], node.upper[feature])
     for goes_left in (True, False):
         subset = [i for i in rows if (x[i, feature] <= node.threshold) == goes_left]
-        child = sample_mondrian_block(
-            x, subset, node, min_samples_split, lifetime, generator
-        )
+        child = sample_mondrian_block(x, subset, node, min_samples_split, lifetime, generator)
         node.children.append(child)
     return node
 
@@ -113,9 +111,7 @@ def joint_gaussian(root: Node, n_labels: int, prior: Prior) -> JointGaussian:
     path = np.zeros((len(nodes), len(nodes)))
     edge_variance = np.empty(len(nodes))
     for k, node in enumerate(nodes):
-        edge_variance[k] = prior.accumulated(node.split_time) - prior.accumulated(
-            node.parent_time
-        )
+        edge_variance[k] = prior.accumulated(node.split_time) - prior.accumulated(node.parent_time)
         if node.parent is not None:
             path[k] = path[position[id(node.parent)]]
         path[k, k] = 1.0

@@ -49,7 +49,7 @@ def next_word(state: NDArray[np.uint64]) -> np.uint64:
 @kernel
 def uniform(state: NDArray[np.uint64]) -> float:
     """Return a draw from the uniform distribution on [0, 1): a multiple of 2^-53."""
-    return float(next_word(state) >> np.uint64(11)) * _TWO_TO_MINUS_53
+    return np.float64(next_word(state) >> np.uint64(11)) * _TWO_TO_MINUS_53
 
 
 @kernel

@@ -82,7 +82,7 @@ def total_extent(lower: NDArray[np.float32], upper: NDArray[np.float32]) -> floa
     """Return the sum of the side lengths of a box: the rate at which it is cut."""
     total = 0.0
     for f in range(len(lower)):
-        total += float(upper[f]) - float(lower[f])
+        total += np.float64(upper[f]) - np.float64(lower[f])
     return total
 
 
@@ -101,15 +101,15 @@ def sample_cut(
     position = uniform(random_state) * extent
     feature = 0
     for f in range(len(lower)):
-        side = float(upper[f]) - float(lower[f])
+        side = np.float64(upper[f]) - np.float64(lower[f])
         if side > 0.0:
             # Remembered in case rounding carries the position past the last side.
             feature = f
             if position < side:
                 break
             position -= side
-    low = float(lower[feature])
-    side = float(upper[feature]) - low
+    low = np.float64(lower[feature])
+    side = np.float64(upper[feature]) - low
     threshold = np.float32(low + uniform(random_state) * side)
     while threshold >= upper[feature]:  # float32 rounded it up to the upper bound
         threshold = np.float32(low + uniform(random_state) * side)
@@ -125,7 +125,7 @@ def partition(
     feature: int,
     threshold: np.float32,
 ) -> int:
-    """Move the rows with ``row[feature] <= threshold`` to the front; return where the others start."""
+    """Move rows with ``row[feature] <= threshold`` to the front; return where the others start."""
     n_features = rows.shape[1]
     front = start
     back = stop - 1

@@ -1,0 +1,232 @@
+import math
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from scipy.integrate import quad
+from scipy.special import expit
+from trees import as_reference, grow, preorder_numbers, small_table
+
+from mondrian_forest._core import reference
+from mondrian_forest._core.components import branch_variance_moments, label_components
+from mondrian_forest._core.posterior import (
+    Evidence,
+    Hyperparameters,
+    LabelMoments,
+    label_moments,
+    upward_pass,
+)
+from mondrian_forest._core.predict import Ensemble, predict_moments, route
+from mondrian_forest._core.tree import Tree
+
+PRIOR = Hyperparameters(3.0, 8.0, 0.4, 0.3)
+
+
+def expectation(function, rate, duration):
+    """Integrate against the exponential distribution truncated to [0, duration], adaptively."""
+    last = min(rate * duration, 60.0)
+    marks = [0.0, 1e-3, 1e-2, 0.1, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0]
+    edges = [mark for mark in marks if mark < last] + [last]
+    total = sum(
+        quad(lambda u: function(u / rate) * math.exp(-u), a, b, epsabs=0, epsrel=1e-10)[0]
+        for a, b in pairwise(edges)
+    )
+    return total / -math.expm1(-rate * duration)
+
+
+@pytest.mark.parametrize("start", [0.0, 0.3, 10.0])
+@pytest.mark.parametrize("duration", [1e-5, 1e-3, 9e-3, 0.02, 0.5, 5.0, math.inf])
+@pytest.mark.parametrize("distance", [1e-5, 1e-2, 0.3, 2.0, 50.0])
+def test_branch_moments_equal_adaptive_quadrature(start, duration, distance):
+    """Times are in units of 1 / gamma_2, so that ``distance`` is also the rate ratio."""
+    share = float(expit(-start))
+
+    def accumulated(elapsed):
+        s = -math.expm1(-elapsed)
+        return share * (1 - share) * s / (1 - share * s)
+
+    # The closed form of the integrand is itself checked where differences keep their digits.
+    assert accumulated(0.7) == pytest.approx(share - float(expit(-start - 0.7)), rel=1e-9)
+
+    mean, variance = branch_variance_moments(
+        share, distance, -math.expm1(-duration), -math.expm1(-distance * duration)
+    )
+    exact = expectation(accumulated, distance, duration)
+    exact_square = expectation(lambda t: accumulated(t) ** 2, distance, duration)
+    assert mean == pytest.approx(exact, rel=1e-8)
+    assert variance + mean**2 == pytest.approx(exact_square, rel=1e-8)
+
+
+@pytest.mark.parametrize("lifetime", [np.inf, 4.0])
+@pytest.mark.parametrize("seed", range(3))
+def test_components_equal_a_dense_solve_integrated_over_the_branch_time(seed, lifetime):
+    rows, labels = small_table(seed, n_rows=8)
+    tree, row_order, first_row = grow(rows, 3, lifetime, seed)
+    moments = label_moments(tree, labels, row_order, first_row)
+    evidence, _ = upward_pass(tree, moments, PRIOR)
+    query = np.random.default_rng(seed).uniform(-0.3, 1.3, (3, 3)).astype(np.float32)
+    query[0] = rows[0]
+    visits, exits = route(tree, lifetime, query)
+    components = label_components(tree, evidence, PRIOR, lifetime, visits, exits)
+
+    prior = reference.Prior(*PRIOR)
+    root = as_reference(tree, row_order, first_row)
+    node_of = dict(zip(preorder_numbers(tree), root.walk(), strict=True))
+    joint = reference.joint_gaussian(root, len(labels), prior)
+    dense = dict(
+        zip(
+            map(id, joint.nodes),
+            zip(*reference.node_posterior(joint, labels), strict=True),
+            strict=True,
+        )
+    )
+    assert (exits.distance > 0).sum() >= 3
+    assert (exits.distance == 0).sum() >= 1
+    for e in range(len(exits.row)):
+        node = node_of[visits.node[exits.visit[e]]]
+        found_variance = components.posterior_variance[e] + components.branch_variance[e]
+        if exits.distance[e] == 0.0:
+            mean, variance = dense[id(node)]
+            assert components.location[e] == pytest.approx(mean, rel=1e-8)
+            assert found_variance == pytest.approx(variance, rel=1e-8)
+            continue
+
+        def at(elapsed, node=node):
+            return reference.branch_off_at(root, node, node.parent_time + elapsed, labels, prior)
+
+        rate, duration = exits.distance[e], min(node.split_time, lifetime) - node.parent_time
+        mean = expectation(lambda t: at(t)[0], rate, duration)
+        assert components.location[e] == pytest.approx(mean, rel=1e-6)
+        variance = expectation(
+            lambda t: at(t)[1] + at(t)[2] - PRIOR.noise_variance + (at(t)[0] - mean) ** 2,
+            rate,
+            duration,
+        )
+        assert found_variance == pytest.approx(variance, rel=1e-6)
+
+
+def forest_of(tree, label_model, prior, lifetime=np.inf):
+    return Ensemble([tree], [label_model], prior, lifetime)
+
+
+def test_far_from_all_data_the_prediction_is_the_prior():
+    rows, labels = small_table(0)
+    tree, row_order, first_row = grow(rows)
+    evidence, _ = upward_pass(tree, label_moments(tree, labels, row_order, first_row), PRIOR)
+    far = np.array([[1e30, 0, 0], [-1e30, 1e30, 0.5]], dtype=np.float32)
+    found = predict_moments(forest_of(tree, evidence, PRIOR), far)
+    np.testing.assert_allclose(found.mean, PRIOR.prior_mean, rtol=1e-15)
+    np.testing.assert_allclose(found.posterior + found.branching, PRIOR.prior_scale / 2, rtol=1e-15)
+
+
+def test_with_small_noise_the_mean_at_a_training_point_is_its_label():
+    generator = np.random.default_rng(0)
+    rows = generator.random((30, 2)).astype(np.float32)
+    labels = generator.normal(size=30)
+    tree, row_order, first_row = grow(rows)
+    prior = Hyperparameters(0.0, 2.0, 0.1, 1e-12)
+    evidence, _ = upward_pass(tree, label_moments(tree, labels, row_order, first_row), prior)
+    found = predict_moments(forest_of(tree, evidence, prior), rows)
+    np.testing.assert_allclose(found.mean, labels, atol=1e-6)
+    assert (found.posterior + found.branching < 2e-12).all()
+
+
+def insert_node_without_data(tree: Tree, node, time, moments: LabelMoments):
+    """Put a node above ``node`` at the given time; its other child holds nothing.
+
+    The inserted node takes the number of the old one, which moves to the end with its sibling.
+    """
+    end = tree.n_nodes
+    moved = {
+        name: np.concatenate([array, array[[node, node]]])
+        for name, array in tree._asdict().items()
+        if name != "depth"
+    }
+    moved["left_child"][node] = end
+    moved["split_feature"][node] = 0
+    moved["threshold"][node] = np.inf  # every row goes left
+    moved["split_time"][node] = time
+    moved["left_child"][end + 1] = -1
+    moved["split_time"][end + 1] = np.inf
+    moved["n_samples"][end + 1] = 0
+    new_moments = LabelMoments(*(np.concatenate([a, [a[node], 0.0]]) for a in moments))
+    return Tree(**moved, depth=tree.depth + 1), new_moments
+
+
+def in_index_order(tree: Tree, moments: LabelMoments):
+    """Renumber nodes so that children come after their parents, as neighbours."""
+    order, queue = [0], [0]
+    while queue:
+        left = tree.left_child[queue.pop(0)]
+        if left >= 0:
+            order += [left, left + 1]
+            queue += [left, left + 1]
+    place = np.empty(len(order), dtype=np.int32)
+    place[order] = np.arange(len(order))
+    arrays = {n: a[order] for n, a in tree._asdict().items() if n != "depth"}
+    inner = arrays["left_child"] >= 0
+    arrays["left_child"][inner] = place[arrays["left_child"][inner]]
+    return Tree(**arrays, depth=tree.depth), LabelMoments(*(a[order] for a in moments))
+
+
+@pytest.mark.parametrize("where", ["root", "inner", "leaf"])
+def test_an_inserted_node_without_data_changes_no_prediction(where):
+    """The prior is closed under marginalisation (section 3)."""
+    rows, labels = small_table(3, n_rows=20)
+    tree, row_order, first_row = grow(rows, 3)
+    moments = label_moments(tree, labels, row_order, first_row)
+    left = int(tree.left_child[0])
+    node, time = {
+        "root": (0, 0.4 * tree.split_time[0]),
+        "inner": (left, 0.5 * (tree.split_time[0] + tree.split_time[left])),
+        "leaf": (
+            next(j for j in range(tree.n_nodes) if tree.left_child[j] < 0),
+            2.0 * tree.split_time[np.isfinite(tree.split_time)].max(),
+        ),
+    }[where]
+    assert np.isfinite(time)
+    wider, wider_moments = in_index_order(*insert_node_without_data(tree, node, time, moments))
+
+    evidence, log_likelihood = upward_pass(tree, moments, PRIOR)
+    wider_evidence, wider_log_likelihood = upward_pass(wider, wider_moments, PRIOR)
+    assert wider_log_likelihood == pytest.approx(log_likelihood, rel=1e-12)
+    query = np.random.default_rng(0).uniform(-0.5, 1.5, (200, 3)).astype(np.float32)
+    before = predict_moments(forest_of(tree, evidence, PRIOR), query)
+    after = predict_moments(forest_of(wider, wider_evidence, PRIOR), query)
+    np.testing.assert_allclose(after.mean, before.mean, rtol=1e-8)
+    np.testing.assert_allclose(
+        after.posterior + after.branching, before.posterior + before.branching, rtol=1e-7
+    )
+    # The test can only fail if rows do branch off next to the inserted node.
+    assert len(route(wider, np.inf, query)[1].row) > len(route(tree, np.inf, query)[1].row)
+
+
+def test_empirical_components_are_the_moments_of_the_nodes():
+    rows, labels = small_table(1)
+    tree, row_order, first_row = grow(rows, 4)
+    moments = label_moments(tree, labels, row_order, first_row)
+    query = np.random.default_rng(0).uniform(-0.5, 1.5, (10, 3)).astype(np.float32)
+    visits, exits = route(tree, np.inf, query)
+    components = label_components(tree, moments, PRIOR, np.inf, visits, exits)
+    for e in range(len(exits.row)):
+        node = visits.node[exits.visit[e]]
+        start = first_row[node]
+        inside = labels[row_order[start : start + tree.n_samples[node]]]
+        assert components.location[e] == pytest.approx(inside.mean())
+        assert components.posterior_variance[e] == pytest.approx(inside.var(), abs=1e-12)
+        assert components.branch_variance[e] == 0.0
+
+
+def test_components_stay_finite_when_the_prior_is_used_up():
+    """At times so late that nothing of the prior variance is left, and without any precision."""
+    rows = np.array([[0.0], [1e-6], [1.0]], dtype=np.float32)
+    labels = np.array([1.0, 2.0, 3.0])
+    tree, row_order, first_row = grow(rows)
+    prior = PRIOR._replace(prior_rate=1e6)
+    evidence, _ = upward_pass(tree, label_moments(tree, labels, row_order, first_row), prior)
+    query = np.linspace(-0.5, 1.5, 50, dtype=np.float32).reshape(-1, 1)
+    for model in (evidence, Evidence(evidence.mean, np.zeros_like(evidence.precision))):
+        found = predict_moments(forest_of(tree, model, prior), query)
+        assert np.isfinite(found.mean).all()
+        assert (found.posterior >= 0).all()
+        assert (found.branching >= 0).all()

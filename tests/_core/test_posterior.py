@@ -1,0 +1,114 @@
+import numpy as np
+import pytest
+from trees import as_reference, check_tree_invariants, grow, preorder_numbers, small_table
+
+from mondrian_forest._core import reference
+from mondrian_forest._core.components import MessagesFromAbove, Visits, send_messages_down
+from mondrian_forest._core.posterior import (
+    Hyperparameters,
+    heuristic_hyperparameters,
+    label_moments,
+    upward_pass,
+)
+
+PRIORS = [
+    Hyperparameters(3.0, 8.0, 0.4, 0.3),
+    Hyperparameters(-1.0, 0.5, 3.0, 2.0),
+    Hyperparameters(3.0, 100.0, 0.02, 0.05),
+]
+
+
+def all_visits(tree):
+    """Visit every node, parents first."""
+    parent = np.full(tree.n_nodes, -1, dtype=np.int32)
+    for node in range(tree.n_nodes):
+        if tree.left_child[node] >= 0:
+            parent[[tree.left_child[node], tree.left_child[node] + 1]] = node
+    return Visits(np.arange(tree.n_nodes, dtype=np.int32), parent)
+
+
+def posterior_of_every_node(tree, evidence, prior):
+    """Multiply the message from above with the evidence from below."""
+    visits = all_visits(tree)
+    messages = MessagesFromAbove(*(np.empty(tree.n_nodes) for _ in range(3)))
+    send_messages_down(tree, evidence, prior, visits, messages)
+    above_share = np.where(visits.parent < 0, 0.5, messages.share[visits.parent])
+    variance = messages.variance + prior.prior_scale * (above_share - messages.share)
+    gain = 1 / (1 + evidence.precision * variance)
+    mean = messages.mean * gain + evidence.mean * (1 - gain)
+    return mean, variance * gain
+
+
+@pytest.mark.parametrize("prior", PRIORS)
+@pytest.mark.parametrize("min_samples_split", [2, 5])
+@pytest.mark.parametrize("seed", range(4))
+def test_message_passing_equals_a_dense_gaussian_solve(seed, min_samples_split, prior):
+    rows, labels = small_table(seed)
+    tree, row_order, first_row = grow(rows, min_samples_split, seed=seed)
+    moments = label_moments(tree, labels, row_order, first_row)
+    evidence, log_likelihood = upward_pass(tree, moments, prior)
+    mean, variance = posterior_of_every_node(tree, evidence, prior)
+
+    root = as_reference(tree, row_order, first_row)
+    joint = reference.joint_gaussian(root, len(labels), reference.Prior(*prior))
+    dense_mean, dense_variance = reference.node_posterior(joint, labels)
+    numbers = preorder_numbers(tree)
+    np.testing.assert_allclose(mean[numbers], dense_mean, rtol=1e-8, atol=1e-8)
+    np.testing.assert_allclose(variance[numbers], dense_variance, rtol=1e-8, atol=1e-10)
+    assert log_likelihood == pytest.approx(
+        reference.log_marginal_likelihood(joint, labels), rel=1e-8
+    )
+
+
+@pytest.mark.parametrize("n_rows", [1, 2])
+def test_one_leaf_has_the_evidence_of_its_labels(n_rows):
+    rows = np.zeros((n_rows, 2), dtype=np.float32)
+    labels = np.array([1.0, 4.0])[:n_rows]
+    tree, row_order, first_row = grow(rows)
+    prior = PRIORS[0]
+    evidence, log_likelihood = upward_pass(
+        tree, label_moments(tree, labels, row_order, first_row), prior
+    )
+    assert evidence.mean[0] == labels.mean()
+    assert evidence.precision[0] == pytest.approx(n_rows / prior.noise_variance)
+    joint = reference.joint_gaussian(
+        as_reference(tree, row_order, first_row), n_rows, reference.Prior(*prior)
+    )
+    assert log_likelihood == pytest.approx(reference.log_marginal_likelihood(joint, labels))
+
+
+@pytest.mark.parametrize(("centre", "scale"), [(0.0, 1.0), (1e8, 1.0), (-3.0, 1e-6)])
+def test_moments_are_those_of_the_labels_in_each_node(centre, scale):
+    rows, labels = small_table(5, n_rows=40)
+    labels = centre + scale * labels
+    tree, row_order, first_row = grow(rows, 5)
+    moments = label_moments(tree, labels, row_order, first_row)
+    check_tree_invariants(tree, rows, row_order, first_row, 5, labels=labels, moments=moments)
+
+
+@pytest.mark.parametrize("n_rows", [2, 50, 5000])
+def test_the_heuristic_is_that_of_appendix_b(n_rows):
+    labels = np.random.default_rng(0).normal(2.0, 3.0, n_rows)
+    expected = reference.hyperparameters(labels, 7)
+    found = heuristic_hyperparameters(
+        n_rows, 7, labels.mean(), ((labels - labels.mean()) ** 2).sum()
+    )
+    np.testing.assert_allclose(
+        found, [expected.mean, expected.scale, expected.rate, expected.noise_variance], rtol=1e-12
+    )
+
+
+def test_given_hyperparameters_are_kept_and_the_others_follow_from_them():
+    found = heuristic_hyperparameters(100, 2, 5.0, 400.0, prior_mean=2.0, prior_scale=8.0)
+    assert found.prior_mean == 2.0
+    assert found.prior_scale == 8.0
+    assert found.noise_variance == 8.0 / 200
+    found = heuristic_hyperparameters(100, 2, 5.0, 400.0, prior_mean=2.0)
+    assert found.prior_scale * (1 / 2 + 1 / 200) == pytest.approx(4.0 + 9.0)
+
+
+@pytest.mark.parametrize("n_rows", [1, 30])
+def test_labels_without_spread_get_a_positive_finite_prior(n_rows):
+    found = heuristic_hyperparameters(n_rows, 3, 7.0, 0.0)
+    assert found.prior_mean == 7.0
+    assert all(np.isfinite(value) and value > 0 for value in found)

@@ -1,0 +1,96 @@
+import hypothesis.extra.numpy as hnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from trees import check_tree_invariants, grow, small_table
+
+from mondrian_forest._core.rng import random_states
+from mondrian_forest._core.sample import bounding_box, partition, sample_cut, total_extent
+
+tables = hnp.arrays(
+    np.float32,
+    st.tuples(st.integers(1, 25), st.integers(1, 6)),
+    elements=st.sampled_from([0.0, 0.1, 0.25, 0.5, 0.75, 1.0]) | st.floats(0, 1, width=32),
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    rows=tables,
+    min_samples_split=st.sampled_from([2, 3, 10]),
+    lifetime=st.sampled_from([0.5, 3.0, np.inf]),
+    seed=st.integers(0, 1000),
+)
+def test_a_sampled_tree_satisfies_the_invariants(rows, min_samples_split, lifetime, seed):
+    tree, row_order, first_row = grow(rows, min_samples_split, lifetime, seed)
+    check_tree_invariants(tree, rows, row_order, first_row, min_samples_split, lifetime)
+
+
+@pytest.mark.parametrize("n_features", range(1, 10))
+def test_the_bounding_box_is_tight(n_features):
+    rows = np.random.default_rng(0).random((20, n_features)).astype(np.float32)
+    lower, upper = np.empty(n_features, np.float32), np.empty(n_features, np.float32)
+    bounding_box(rows, 3, 17, lower, upper)
+    np.testing.assert_array_equal(lower, rows[3:17].min(axis=0))
+    np.testing.assert_array_equal(upper, rows[3:17].max(axis=0))
+    expected = (rows[3:17].max(axis=0).astype(float) - rows[3:17].min(axis=0)).sum()
+    assert total_extent(lower, upper) == pytest.approx(expected, rel=1e-14)
+
+
+@settings(max_examples=60, deadline=None)
+@given(rows=tables, feature=st.integers(0, 5), threshold=st.floats(0, 1, width=32))
+def test_partition_keeps_every_row_and_separates_them(rows, feature, threshold):
+    feature %= rows.shape[1]
+    moved, order = rows.copy(), np.arange(len(rows), dtype=np.int32)
+    middle = partition(moved, order, 0, len(rows), feature, np.float32(threshold))
+    np.testing.assert_array_equal(moved, rows[order])
+    assert sorted(order) == list(range(len(rows)))
+    assert (moved[:middle, feature] <= np.float32(threshold)).all()
+    assert (moved[middle:, feature] > np.float32(threshold)).all()
+
+
+def test_partition_leaves_rows_outside_the_range_alone():
+    rows, _ = small_table(0)
+    moved, order = rows.copy(), np.arange(len(rows), dtype=np.int32)
+    partition(moved, order, 4, 9, 1, np.float32(0.5))
+    np.testing.assert_array_equal(order[:4], [0, 1, 2, 3])
+    np.testing.assert_array_equal(order[9:], [9, 10, 11])
+
+
+def test_a_cut_through_the_narrowest_box_separates_its_ends():
+    lower = np.array([0.3, 0.5], dtype=np.float32)
+    upper = np.array([0.3, np.nextafter(np.float32(0.5), np.float32(1))], dtype=np.float32)
+    state = random_states(np.random.SeedSequence(0), 1)[0]
+    for _ in range(50):
+        feature, threshold = sample_cut(state, lower, upper, total_extent(lower, upper))
+        assert feature == 1
+        assert threshold == np.float32(0.5)
+
+
+def test_features_without_extent_are_never_cut():
+    rows, _ = small_table(1, n_rows=30)
+    for seed in range(10):
+        tree = grow(rows, seed=seed).tree
+        assert 2 not in tree.split_feature
+
+
+def test_identical_rows_make_a_single_leaf():
+    assert grow(np.full((100, 3), 0.25)).tree.n_nodes == 1
+
+
+def test_a_chain_deeper_than_the_first_stack_is_sampled_whole():
+    rows = 2.0 ** -np.arange(145, dtype=np.float32).reshape(-1, 1)
+    tree, row_order, first_row = grow(rows)
+    assert tree.depth > 70
+    check_tree_invariants(tree, rows, row_order, first_row)
+
+
+def test_the_callers_rows_are_left_alone_and_seeds_decide():
+    rows, _ = small_table(2)
+    before = rows.copy()
+    first, again, other = grow(rows, seed=1), grow(rows, seed=1), grow(rows, seed=2)
+    np.testing.assert_array_equal(rows, before)
+    for one, two in zip(first.tree[:-1], again.tree[:-1], strict=True):
+        np.testing.assert_array_equal(one, two)
+    assert first.tree.split_time[0] != other.tree.split_time[0]

@@ -1,0 +1,26 @@
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture(autouse=True)
+def _arithmetic_of_compiled_code():
+    """Integers wrap around and floats overflow silently in kernels, compiled or not."""
+    if os.environ.get("NUMBA_DISABLE_JIT") == "1":
+        with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+            yield
+    else:
+        yield
+
+
+@pytest.fixture(scope="session")
+def data_directory() -> Path:
+    """Folder of the real data sets: MONDRIAN_DATA, or shared/data beside the project."""
+    directory = Path(os.environ.get("MONDRIAN_DATA", ROOT.parent / "shared" / "data"))
+    if not directory.is_dir():
+        pytest.skip("the real data is not at hand: set MONDRIAN_DATA to its folder")
+    return directory

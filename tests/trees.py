@@ -1,0 +1,114 @@
+"""What every test that touches a tree needs: its invariants, and its twin in the reference."""
+
+import numpy as np
+
+from mondrian_forest._core.posterior import LabelMoments
+from mondrian_forest._core.reference import Node
+from mondrian_forest._core.rng import random_states
+from mondrian_forest._core.sample import sample_tree
+from mondrian_forest._core.tree import NO_CHILD, Tree
+
+
+def grow(rows, min_samples_split=2, lifetime=np.inf, seed=0):
+    """Sample one tree on float32 rows."""
+    rows = np.ascontiguousarray(rows, dtype=np.float32)
+    state = random_states(np.random.SeedSequence(seed), 1)[0]
+    return sample_tree(rows, min_samples_split, lifetime, state)
+
+
+def small_table(seed, n_rows=12, n_features=3):
+    """A tiny table with ties, duplicate rows and a constant column."""
+    generator = np.random.default_rng(seed)
+    rows = generator.random((n_rows, n_features)).astype(np.float32)
+    rows[:, 0] = np.round(rows[:, 0], 1)
+    rows[n_rows // 2] = rows[0]
+    rows[:, -1] = 0.5 if n_features > 1 else rows[:, -1]
+    return rows, generator.normal(3.0, 2.0, n_rows)
+
+
+def check_tree_invariants(
+    tree: Tree,
+    rows,
+    row_order,
+    first_row,
+    min_samples_split=2,
+    lifetime=np.inf,
+    labels=None,
+    moments: LabelMoments | None = None,
+):
+    """Assert all that must hold for any tree on these rows."""
+    n_nodes = tree.n_nodes
+    assert sorted(row_order) == list(range(len(rows)))
+    assert tree.n_samples[0] == len(rows)
+    seen = np.zeros(n_nodes, dtype=int)
+    depth = np.zeros(n_nodes, dtype=int)
+    parent_time = np.zeros(n_nodes)
+    seen[0] = 1
+    for node in range(n_nodes):
+        numbers = row_order[first_row[node] : first_row[node] + tree.n_samples[node]]
+        inside = rows[numbers]
+        np.testing.assert_array_equal(tree.lower[node], inside.min(axis=0))
+        np.testing.assert_array_equal(tree.upper[node], inside.max(axis=0))
+        if moments is not None:
+            y = labels[numbers]
+            rounding = 4 * np.finfo(float).eps * abs(y).max()
+            assert abs(moments.mean[node] - y.mean()) <= rounding
+            deviation = ((y - y.mean()) ** 2).sum()
+            # A mean that is off by `rounding` moves the sum of squares by this much.
+            allowed = 1e-12 * deviation + 2 * rounding * np.sqrt(deviation * len(y))
+            assert abs(moments.squared_deviation[node] - deviation) <= (
+                allowed + len(y) * rounding**2
+            )
+        left = tree.left_child[node]
+        if left == NO_CHILD:
+            assert tree.split_time[node] == np.inf
+            assert tree.split_feature[node] == -1
+            if lifetime == np.inf:
+                assert len(numbers) < min_samples_split or not np.ptp(inside, axis=0).any()
+            continue
+        right = left + 1
+        assert left > node
+        seen[[left, right]] += 1
+        assert len(numbers) >= min_samples_split
+        assert parent_time[node] < tree.split_time[node] < lifetime
+        feature, threshold = tree.split_feature[node], tree.threshold[node]
+        assert tree.lower[node, feature] <= threshold < tree.upper[node, feature]
+        assert tree.upper[left, feature] <= threshold < tree.lower[right, feature]
+        for child in (left, right):
+            parent_time[child] = tree.split_time[node]
+            depth[child] = depth[node] + 1
+            assert (tree.lower[child] >= tree.lower[node]).all()
+            assert (tree.upper[child] <= tree.upper[node]).all()
+        assert tree.n_samples[left] + tree.n_samples[right] == tree.n_samples[node]
+        assert first_row[left] == first_row[node]
+        assert first_row[right] == first_row[left] + tree.n_samples[left]
+    assert (seen == 1).all()
+    assert tree.depth == depth.max()
+
+
+def as_reference(tree: Tree, row_order, first_row, number=0, parent=None) -> Node:
+    """Return the tree as linked nodes."""
+    start = first_row[number]
+    node = Node(
+        rows=[int(i) for i in row_order[start : start + tree.n_samples[number]]],
+        lower=tree.lower[number].astype(float),
+        upper=tree.upper[number].astype(float),
+        parent=parent,
+        split_time=float(tree.split_time[number]),
+        split_feature=int(tree.split_feature[number]),
+        threshold=float(tree.threshold[number]),
+    )
+    if tree.left_child[number] != NO_CHILD:
+        left = int(tree.left_child[number])
+        node.children = [
+            as_reference(tree, row_order, first_row, child, node) for child in (left, left + 1)
+        ]
+    return node
+
+
+def preorder_numbers(tree: Tree, number=0) -> list[int]:
+    """Return node numbers in the order of ``Node.walk``."""
+    if tree.left_child[number] == NO_CHILD:
+        return [number]
+    left = int(tree.left_child[number])
+    return [number, *preorder_numbers(tree, left), *preorder_numbers(tree, left + 1)]
