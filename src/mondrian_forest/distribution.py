@@ -9,7 +9,7 @@ import numpy as np
 from joblib import Parallel, delayed
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtri
-from sklearn.utils import check_random_state, gen_batches
+from sklearn.utils import check_random_state
 
 from ._core import mixture as kernels
 from ._core.mixture import Mixture
@@ -155,8 +155,12 @@ class PredictiveDistribution:
         ndarray of shape (n_rows,) for a number, (n_rows, k) for k levels
             In a row, quantiles of larger levels are never smaller.
         """
-        levels = np.asarray(q, dtype=np.float64)
-        if levels.ndim > 1 or not np.all((levels >= 0.0) & (levels <= 1.0)):
+        try:
+            levels = np.asarray(q, dtype=np.float64)
+            valid = levels.ndim <= 1 and bool(np.all((levels >= 0.0) & (levels <= 1.0)))
+        except (TypeError, ValueError):
+            valid = False
+        if not valid:
             raise ValueError(f"q must be a number or a list of numbers from 0 to 1, got {q!r}.")
         ascending, place = np.unique(levels, return_inverse=True)
         normal_quantiles = ndtri(ascending)
@@ -222,8 +226,10 @@ class PredictiveDistribution:
         """Call ``fill`` for blocks of rows, in threads. A block is a view, nothing is copied."""
         Parallel(n_jobs=self._n_jobs, require="sharedmem")(
             delayed(fill)(
-                rows,
-                self._mixture._replace(offset=self._mixture.offset[rows.start : rows.stop + 1]),
+                slice(start, start + _ROWS_PER_BLOCK),
+                self._mixture._replace(
+                    offset=self._mixture.offset[start : start + _ROWS_PER_BLOCK + 1]
+                ),
             )
-            for rows in gen_batches(len(self), _ROWS_PER_BLOCK)
+            for start in range(0, len(self), _ROWS_PER_BLOCK)
         )

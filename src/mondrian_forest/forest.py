@@ -348,7 +348,8 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
         """Map features from their range to [0, 1] in float64, then store as float32."""
         low, high = self.feature_range_
         # Halving keeps the difference of two numbers near the end of the float64 range finite.
-        unit = 1.0 if np.all(np.isfinite(high - low)) else 0.5
+        with np.errstate(over="ignore"):
+            unit = 1.0 if np.all(np.isfinite(high - low)) else 0.5
         width = unit * high - unit * low
         width[width == 0.0] = 1.0
         scaled = np.empty(X.shape, dtype=np.float32)
@@ -434,7 +435,7 @@ def _is_finite_number(value: object) -> bool:
 
 
 def _check_one_target(y: ArrayLike) -> None:
-    shape = np.shape(y)
+    shape: tuple[int, ...] = getattr(y, "shape", ())
     if len(shape) == 2 and shape[1] > 1:
         raise ValueError(
             f"MondrianForestRegressor predicts one target but y has {shape[1]} columns: "

@@ -1,6 +1,5 @@
 import numpy as np
 import pytest
-from trees import as_reference, check_tree_invariants, grow, preorder_numbers, small_table
 
 from mondrian_forest._core import reference
 from mondrian_forest._core.components import MessagesFromAbove, Visits, send_messages_down
@@ -10,6 +9,7 @@ from mondrian_forest._core.posterior import (
     label_moments,
     upward_pass,
 )
+from trees import as_reference, check_tree_invariants, grow, preorder_numbers, small_table
 
 PRIORS = [
     Hyperparameters(3.0, 8.0, 0.4, 0.3),

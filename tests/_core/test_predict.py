@@ -1,6 +1,5 @@
 import numpy as np
 import pytest
-from trees import as_reference, grow, preorder_numbers, small_table
 
 from mondrian_forest._core import reference
 from mondrian_forest._core.posterior import Hyperparameters, label_moments, upward_pass
@@ -12,6 +11,7 @@ from mondrian_forest._core.predict import (
     predict_moments,
     route,
 )
+from trees import as_reference, grow, preorder_numbers, small_table
 
 PRIOR = Hyperparameters(3.0, 8.0, 0.4, 0.3)
 

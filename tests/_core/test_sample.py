@@ -3,10 +3,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from trees import check_tree_invariants, grow, small_table
 
 from mondrian_forest._core.rng import random_states
 from mondrian_forest._core.sample import bounding_box, partition, sample_cut, total_extent
+from trees import check_tree_invariants, grow, small_table
 
 tables = hnp.arrays(
     np.float32,

@@ -1,10 +1,10 @@
-"""The sampler follows the Mondrian law: times, features, thresholds, numbers of cells, topologies."""
+"""The sampler follows the Mondrian law."""
 
 import numpy as np
 import pytest
-from laws.significance import assert_plausible, is_rejected
-from scipy.stats import chisquare, kstest, norm
+from scipy.stats import chisquare, ks_2samp, kstest, norm
 
+from laws.significance import assert_plausible, is_rejected
 from mondrian_forest._core.reference import sample_mondrian_block
 from mondrian_forest._core.rng import random_states
 from mondrian_forest._core.sample import sample_tree
@@ -158,7 +158,5 @@ def test_kernel_and_reference_sample_from_one_law(min_samples_split):
             [sum(node.split_time for node in root.walk() if node.children) for root in slow],
         ),
     }
-    from scipy.stats import ks_2samp
-
     for one, other in pairs.values():
         assert_plausible(ks_2samp(one, other).pvalue, n_trees)

@@ -131,7 +131,9 @@ def remaining_share(prior_rate: float, time: float) -> float:
 
     Differences of this function keep their digits where the sigmoid itself is close to one.
     """
-    return 1.0 / (1.0 + np.exp(prior_rate * time))
+    # np.exp, which overflows to infinity also where kernels run uncompiled
+    share: float = 1.0 / (1.0 + np.exp(prior_rate * time))
+    return share
 
 
 @kernel

@@ -1,0 +1,110 @@
+"""Bad input gets one clear sentence."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse
+from sklearn.exceptions import NotFittedError
+
+from mondrian_forest import MondrianForestRegressor
+
+X = np.random.default_rng(0).random((30, 3))
+Y = X.sum(axis=1)
+
+
+def changed(array, value):
+    copy = array.copy()
+    copy[3] = value
+    return copy
+
+
+@pytest.mark.parametrize(
+    ("features", "labels", "message"),
+    [
+        (changed(X, np.nan), Y, "Input X contains NaN"),
+        (changed(X, np.inf), Y, "Input X contains infinity"),
+        (X, changed(Y, np.nan), "Input y contains NaN"),
+        (X, changed(Y, -np.inf), "Input y contains infinity"),
+        (np.full((30, 3), "red"), Y, "could not convert string to float|Unable to convert"),
+        (pd.DataFrame({"a": ["x", "y"] * 15}), Y, "could not convert string to float"),
+        (X, np.array(["a", "b"] * 15), "could not convert string to float"),
+        (np.empty((0, 3)), np.empty(0), r"0 sample\(s\)"),
+        (np.empty((30, 0)), Y, r"0 feature\(s\)"),
+        (X, Y[:-1], "inconsistent numbers of samples"),
+        (X[0], Y, "Expected 2D array, got 1D array"),
+        (X[None], Y, "Found array with dim 3"),
+        (X, np.column_stack([Y, Y]), "predicts one target but y has 2 columns"),
+        (scipy.sparse.csr_matrix(X), Y, "[Ss]parse data was passed"),
+        (X + 1j, Y, "Complex data not supported"),
+        (X, None, "requires y to be passed, but the target y is None"),
+        (X, 1e200 * Y, "variance of y is too large or too small"),
+        (X, 1e-200 * Y, "variance of y is too large or too small"),
+    ],
+)
+def test_bad_training_data_is_refused(features, labels, message):
+    with pytest.raises((ValueError, TypeError), match=message):
+        MondrianForestRegressor(2).fit(features, labels)
+
+
+@pytest.mark.parametrize(
+    ("features", "message"),
+    [
+        (changed(X, np.nan), "Input X contains NaN"),
+        (changed(X, np.inf), "Input X contains infinity"),
+        (np.full((3, 3), "red"), "could not convert string to float|Unable to convert"),
+        (X[:, :2], "X has 2 features, but MondrianForestRegressor is expecting 3 features"),
+        (X[0], "Expected 2D array, got 1D array"),
+        (np.empty((0, 3)), r"0 sample\(s\)"),
+        (scipy.sparse.csr_matrix(X), "[Ss]parse data was passed"),
+    ],
+)
+@pytest.mark.parametrize(
+    "method", ["predict", "predict_distribution", "predict_quantiles", "predict_interval", "apply"]
+)
+def test_bad_rows_are_refused(features, message, method):
+    forest = MondrianForestRegressor(2, random_state=0).fit(X, Y)
+    arguments = {"predict_quantiles": [0.5], "predict_interval": [0.9]}.get(method, [])
+    with pytest.raises((ValueError, TypeError), match=message):
+        getattr(forest, method)(features, *arguments)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"n_estimators": 0}, "n_estimators must be an integer of at least 1, got 0"),
+        ({"n_estimators": 2.5}, "n_estimators must be an integer of at least 1, got 2.5"),
+        ({"n_estimators": True}, "n_estimators must be an integer of at least 1, got True"),
+        ({"min_samples_split": 1}, "min_samples_split must be an integer of at least 2, got 1"),
+        ({"min_samples_split": None}, "min_samples_split must be an integer"),
+        ({"posterior": "student"}, "posterior must be one of 'hierarchical', 'empirical'"),
+        ({"prior_mean": np.nan}, "prior_mean must be a number or None, got nan"),
+        ({"prior_mean": "auto"}, "prior_mean must be a number or None, got 'auto'"),
+        ({"prior_scale": 0.0}, "prior_scale must be a positive number or None, got 0.0"),
+        ({"prior_rate": -1.0}, "prior_rate must be a positive number or None, got -1.0"),
+        ({"noise_variance": np.inf}, "noise_variance must be a positive number or None, got inf"),
+        ({"lifetime": 0}, "lifetime must be a positive number or inf, got 0"),
+        ({"lifetime": "long"}, "lifetime must be a positive number or inf, got 'long'"),
+        ({"feature_range": (1.0, 0.0)}, r"feature_range must be a pair \(low, high\)"),
+        ({"feature_range": ([0, 0], [1, 1])}, r"feature_range must be a pair \(low, high\)"),
+        ({"feature_range": 3}, r"feature_range must be a pair \(low, high\)"),
+        ({"feature_range": (0, np.inf)}, r"feature_range must be a pair \(low, high\)"),
+        ({"feature_range": ("a", "b")}, r"feature_range must be a pair \(low, high\)"),
+        ({"random_state": "seed"}, "cannot be used to seed"),
+    ],
+)
+def test_invalid_parameters_are_refused_in_one_sentence(parameters, message):
+    with pytest.raises(ValueError, match=message) as caught:
+        MondrianForestRegressor(**parameters).fit(X, Y)
+    assert "\n" not in str(caught.value)
+
+
+def test_prediction_before_fit_is_refused():
+    with pytest.raises(NotFittedError, match="not fitted yet"):
+        MondrianForestRegressor().predict(X)
+
+
+def test_numpy_numbers_are_welcome_as_parameters():
+    forest = MondrianForestRegressor(
+        np.int64(2), min_samples_split=np.int32(5), prior_mean=np.float32(1), lifetime=np.float64(9)
+    )
+    assert len(forest.fit(X, Y).trees_) == 2
