@@ -1,6 +1,9 @@
 import os
 from pathlib import Path
 
+# Read by SciPy when it is imported; without it scikit-learn skips its array API checks.
+os.environ["SCIPY_ARRAY_API"] = "1"
+
 import numpy as np
 import pytest
 

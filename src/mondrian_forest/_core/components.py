@@ -223,7 +223,8 @@ def branch_variance_moments(
         (a + k) E[s^k] = k E[s^(k-1)] - a (1 - q) / q S^k.
 
     A Gauss-Legendre rule on the probability scale needs a logarithm and an exponential per node,
-    and at leaves, where the integrand has an algebraic singularity, 8 nodes err by up to 1e-2.
+    and at leaves, where the integrand has an algebraic singularity, it converges slowly: the mean
+    is off by up to 0.9 % with 8 nodes and by 0.06 % with 32.
     """
     boundary = rate_ratio * (1.0 - branch_off) / branch_off
     first = 0.0  # E[s / (1 - c s)]

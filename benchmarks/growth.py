@@ -1,0 +1,70 @@
+"""How time and memory of a fit grow with the number of rows, each size in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from .table import Table
+
+CHILD = """
+import json, resource, sys
+from time import perf_counter
+from benchmarks.speed import uniform_table
+from mondrian_forest import MondrianForestRegressor
+
+def resident_bytes():
+    return int(open("/proc/self/statm").read().split()[1]) * resource.getpagesize()
+
+n_rows = int(sys.argv[1])
+forest = MondrianForestRegressor(10, n_jobs=2, random_state=0)
+forest.fit(*uniform_table(100)).predict(uniform_table(100)[0])
+X, y = uniform_table(n_rows)
+before = resident_bytes()
+times = []
+for _ in range(2 if n_rows < 5_000_000 else 1):
+    forest.trees_ = forest._label_models = None
+    start = perf_counter()
+    forest.fit(X, y)
+    times.append(perf_counter() - start)
+peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+nodes = sum(tree.n_nodes for tree in forest.trees_)
+arrays = sum(a.nbytes for tree in forest.trees_ for a in tree[:-1])
+arrays += sum(a.nbytes for model in forest._label_models for a in model)
+print(json.dumps({"seconds": min(times), "above": peak - before, "nodes": nodes, "bytes": arrays}))
+"""
+
+
+def run(quick: bool, _data: Path | None) -> Iterator[Table]:
+    sizes = [1_000, 2_000] if quick else [100_000, 300_000, 1_000_000, 3_000_000, 5_000_000]
+    table = Table(
+        "Growth of a fit",
+        [
+            "rows",
+            "seconds",
+            "ns per row, tree and log2(rows)",
+            "peak above the input, GB",
+            "nodes per row and tree",
+            "bytes per node",
+        ],
+        note="8 uniform features, 10 trees, 2 threads. The third column does not grow where time "
+        "grows like n log n.",
+    )
+    for n_rows in sizes:
+        output = subprocess.run(
+            [sys.executable, "-c", CHILD, str(n_rows)], capture_output=True, text=True, check=True
+        ).stdout
+        found = json.loads(output)
+        table.add(
+            f"{n_rows:,}",
+            found["seconds"],
+            found["seconds"] * 1e9 / (n_rows * 10 * math.log2(n_rows)),
+            found["above"] / 1e9,
+            found["nodes"] / n_rows / 10,
+            found["bytes"] / found["nodes"],
+        )
+    yield table
