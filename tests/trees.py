@@ -3,6 +3,7 @@
 import numpy as np
 
 from mondrian_forest._core.posterior import LabelMoments
+from mondrian_forest._core.predict import allocate_workspace, route
 from mondrian_forest._core.reference import Node
 from mondrian_forest._core.rng import random_states
 from mondrian_forest._core.sample import sample_tree
@@ -14,6 +15,11 @@ def grow(rows, min_samples_split=2, lifetime=np.inf, seed=0):
     rows = np.ascontiguousarray(rows, dtype=np.float32)
     state = random_states(np.random.SeedSequence(seed), 1)[0]
     return sample_tree(rows, min_samples_split, lifetime, state)
+
+
+def routed(tree, rows, lifetime=np.inf):
+    """Route rows through one tree in a workspace of their own."""
+    return route(tree, lifetime, rows, allocate_workspace([tree], len(rows)))
 
 
 def small_table(seed, n_rows=12, n_features=3):

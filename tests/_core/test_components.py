@@ -7,17 +7,16 @@ from scipy.integrate import quad
 from scipy.special import expit
 
 from mondrian_forest._core import reference
-from mondrian_forest._core.components import branch_variance_moments, label_components
+from mondrian_forest._core.components import branch_variance_moments, fill_components
 from mondrian_forest._core.posterior import (
-    Evidence,
     Hyperparameters,
     LabelMoments,
     label_moments,
     upward_pass,
 )
-from mondrian_forest._core.predict import Ensemble, predict_moments, route
+from mondrian_forest._core.predict import Ensemble, predict_moments
 from mondrian_forest._core.tree import Tree
-from trees import as_reference, grow, preorder_numbers, small_table
+from trees import as_reference, grow, preorder_numbers, routed, small_table
 
 PRIOR = Hyperparameters(3.0, 8.0, 0.4, 0.3)
 
@@ -66,8 +65,9 @@ def test_components_equal_a_dense_solve_integrated_over_the_branch_time(seed, li
     evidence, _ = upward_pass(tree, moments, PRIOR)
     query = np.random.default_rng(seed).uniform(-0.3, 1.3, (3, 3)).astype(np.float32)
     query[0] = rows[0]
-    visits, exits = route(tree, lifetime, query)
-    components = label_components(tree, evidence, PRIOR, lifetime, visits, exits)
+    space = routed(tree, query, lifetime)
+    visits, exits, _, components = space
+    fill_components(tree, evidence, PRIOR, lifetime, *space)
 
     prior = reference.Prior(*PRIOR)
     root = as_reference(tree, row_order, first_row)
@@ -198,7 +198,7 @@ def test_an_inserted_node_without_data_changes_no_prediction(where):
         after.posterior + after.branching, before.posterior + before.branching, rtol=1e-7
     )
     # The test can only fail if rows do branch off next to the inserted node.
-    assert len(route(wider, np.inf, query)[1].row) > len(route(tree, np.inf, query)[1].row)
+    assert len(routed(wider, query).exits.row) > len(routed(tree, query).exits.row)
 
 
 def test_empirical_components_are_the_moments_of_the_nodes():
@@ -206,8 +206,9 @@ def test_empirical_components_are_the_moments_of_the_nodes():
     tree, row_order, first_row = grow(rows, 4)
     moments = label_moments(tree, labels, row_order, first_row)
     query = np.random.default_rng(0).uniform(-0.5, 1.5, (10, 3)).astype(np.float32)
-    visits, exits = route(tree, np.inf, query)
-    components = label_components(tree, moments, PRIOR, np.inf, visits, exits)
+    space = routed(tree, query)
+    visits, exits, _, components = space
+    fill_components(tree, moments, PRIOR, np.inf, *space)
     for e in range(len(exits.row)):
         node = visits.node[exits.visit[e]]
         start = first_row[node]
@@ -225,7 +226,7 @@ def test_components_stay_finite_when_the_prior_is_used_up():
     prior = PRIOR._replace(prior_rate=1e6)
     evidence, _ = upward_pass(tree, label_moments(tree, labels, row_order, first_row), prior)
     query = np.linspace(-0.5, 1.5, 50, dtype=np.float32).reshape(-1, 1)
-    for model in (evidence, Evidence(evidence.mean, np.zeros_like(evidence.precision))):
+    for model in (evidence, evidence._replace(precision=np.zeros_like(evidence.precision))):
         found = predict_moments(forest_of(tree, model, prior), query)
         assert np.isfinite(found.mean).all()
         assert (found.posterior >= 0).all()

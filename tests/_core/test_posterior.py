@@ -30,10 +30,10 @@ def all_visits(tree):
 def posterior_of_every_node(tree, evidence, prior):
     """Multiply the message from above with the evidence from below."""
     visits = all_visits(tree)
-    messages = MessagesFromAbove(*(np.empty(tree.n_nodes) for _ in range(3)))
+    messages = MessagesFromAbove(np.empty(tree.n_nodes), np.empty(tree.n_nodes))
     send_messages_down(tree, evidence, prior, visits, messages)
-    above_share = np.where(visits.parent < 0, 0.5, messages.share[visits.parent])
-    variance = messages.variance + prior.prior_scale * (above_share - messages.share)
+    above_share = np.where(visits.parent < 0, 0.5, evidence.share[visits.parent])
+    variance = messages.variance + prior.prior_scale * (above_share - evidence.share)
     gain = 1 / (1 + evidence.precision * variance)
     mean = messages.mean * gain + evidence.mean * (1 - gain)
     return mean, variance * gain

@@ -9,9 +9,8 @@ from mondrian_forest._core.predict import (
     find_leaves,
     predict_mixture,
     predict_moments,
-    route,
 )
-from trees import as_reference, grow, preorder_numbers, small_table
+from trees import as_reference, grow, preorder_numbers, routed, small_table
 
 PRIOR = Hyperparameters(3.0, 8.0, 0.4, 0.3)
 
@@ -40,7 +39,7 @@ def test_routed_weights_are_those_of_algorithm_5(seed, min_samples_split, lifeti
     root = as_reference(tree, row_order, first_row)
     number_of = dict(zip(map(id, root.walk()), preorder_numbers(tree), strict=True))
     query = np.concatenate([queries(20, seed=seed), rows[:5]])
-    visits, exits = route(tree, lifetime, query)
+    visits, exits, _, _ = routed(tree, query, lifetime)
     for i, row in enumerate(query.astype(float)):
         expected = {
             (number_of[id(branch.node)], branch.ends_in_leaf): branch.weight
@@ -59,7 +58,7 @@ def test_routed_weights_are_those_of_algorithm_5(seed, min_samples_split, lifeti
 
 def test_parents_are_visited_before_their_children():
     tree = small_forest(1).trees[0]
-    visits, _ = route(tree, np.inf, queries(50))
+    visits = routed(tree, queries(50)).visits
     assert visits.parent[0] == -1
     assert (visits.parent[1:] < np.arange(1, len(visits.node))).all()
     left = tree.left_child[visits.node[visits.parent[1:]]]
@@ -69,7 +68,7 @@ def test_parents_are_visited_before_their_children():
 def test_a_training_row_inside_its_leaf_leaves_the_tree_nowhere_else():
     rows, _ = small_table(0)
     tree, _, _ = grow(rows, 4)
-    _, exits = route(tree, np.inf, rows)
+    exits = routed(tree, rows).exits
     assert sorted(exits.row) == list(range(len(rows)))
     assert (exits.weight == 1.0).all()
 

@@ -7,7 +7,6 @@ add location and variance, for the hierarchical posterior (section 3) and for th
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -56,6 +55,8 @@ class Exits(NamedTuple):
     visit: NDArray[np.int32]
     weight: NDArray[np.float64]
     """Probability that the row leaves the tree here, w_j in the paper."""
+    branch_off: NDArray[np.float64]
+    """The same for a row that has come this far."""
     distance: NDArray[np.float64]
     """L1 distance between the row and the node's box, eta in the paper; 0: it ends in the leaf."""
 
@@ -76,31 +77,26 @@ class MessagesFromAbove(NamedTuple):
     mean: NDArray[np.float64]
     """Of the message that reaches the node's parent from all but this node's subtree."""
     variance: NDArray[np.float64]
-    share: NDArray[np.float64]
-    """``remaining_share`` at the node itself."""
 
 
-def label_components(
+def fill_components(
     tree: Tree,
     label_model: Evidence | LabelMoments,
     hyperparameters: Hyperparameters,
     lifetime: float,
     visits: Visits,
     exits: Exits,
-) -> Components:
-    """Return the component of every exit under the given label model."""
-    n_exits = len(exits.row)
-    components = Components(np.empty(n_exits), np.empty(n_exits), np.empty(n_exits))
+    messages: MessagesFromAbove,
+    components: Components,
+) -> None:
+    """Fill in the component of every exit under the given label model."""
     if isinstance(label_model, LabelMoments):
         empirical_components(tree, label_model, visits, exits, components)
-        return components
-    n_visits = len(visits.node)
-    messages = MessagesFromAbove(np.empty(n_visits), np.empty(n_visits), np.empty(n_visits))
+        return
     send_messages_down(tree, label_model, hyperparameters, visits, messages)
     hierarchical_components(
-        tree, label_model, hyperparameters, lifetime, visits, messages, exits, components
+        label_model, hyperparameters, lifetime, visits, messages, exits, components
     )
-    return components
 
 
 @kernel
@@ -117,10 +113,8 @@ def send_messages_down(
     across j's edge and multiplied with the message of the child's sibling.
     """
     prior_scale = hyperparameters.prior_scale
-    prior_rate = hyperparameters.prior_rate
     for visit in range(len(visits.node)):
         node = visits.node[visit]
-        messages.share[visit] = remaining_share(prior_rate, tree.split_time[node])
         above = visits.parent[visit]
         if above < 0:
             messages.mean[visit] = hyperparameters.prior_mean
@@ -129,14 +123,13 @@ def send_messages_down(
         parent = visits.node[above]
         grandparent_share = 0.5
         if visits.parent[above] >= 0:
-            grandparent_share = messages.share[visits.parent[above]]
-        share = messages.share[above]
+            grandparent_share = evidence.share[visits.node[visits.parent[above]]]
+        share = evidence.share[parent]
         variance = messages.variance[above] + prior_scale * (grandparent_share - share)
         left = tree.left_child[parent]
         sibling = left + left + 1 - node
-        sibling_share = remaining_share(prior_rate, tree.split_time[sibling])
         precision = message_precision(
-            evidence.precision[sibling], prior_scale * (share - sibling_share)
+            evidence.precision[sibling], prior_scale * (share - evidence.share[sibling])
         )
         gain = 1.0 + precision * variance
         shift = evidence.mean[sibling] - messages.mean[above]
@@ -146,7 +139,6 @@ def send_messages_down(
 
 @kernel
 def hierarchical_components(
-    tree: Tree,
     evidence: Evidence,
     hyperparameters: Hyperparameters,
     lifetime: float,
@@ -164,17 +156,16 @@ def hierarchical_components(
     """
     prior_scale = hyperparameters.prior_scale
     prior_rate = hyperparameters.prior_rate
+    last_share = remaining_share(prior_rate, lifetime)  # nothing branches off after the lifetime
     for e in range(len(exits.row)):
         visit = exits.visit[e]
         node = visits.node[visit]
-        parent_time = 0.0
         parent_share = 0.5
         if visits.parent[visit] >= 0:
-            parent_time = tree.split_time[visits.node[visits.parent[visit]]]
-            parent_share = messages.share[visits.parent[visit]]
+            parent_share = evidence.share[visits.node[visits.parent[visit]]]
         above_mean = messages.mean[visit]
         above_variance = messages.variance[visit]
-        edge_variance = prior_scale * (parent_share - messages.share[visit])
+        edge_variance = prior_scale * (parent_share - evidence.share[node])
         precision = evidence.precision[node]
         # Change of the location for each unit of variance between the point and what is above.
         slope = (evidence.mean[node] - above_mean) * (
@@ -186,12 +177,13 @@ def hierarchical_components(
             components.posterior_variance[e] = node_variance / (1.0 + precision * node_variance)
             components.branch_variance[e] = 0.0
             continue
-        duration = min(tree.split_time[node], lifetime) - parent_time
+        # 1 - exp(-gamma_2 duration) of the edge, by the shares at its ends
+        end_share = max(evidence.share[node], last_share)
+        progress = 1.0
+        if parent_share > 0.0:
+            progress = (parent_share - end_share) / (parent_share * (1.0 - end_share))
         mean, variance = branch_variance_moments(
-            parent_share,
-            exits.distance[e] / prior_rate,
-            -math.expm1(-prior_rate * duration),
-            -math.expm1(-exits.distance[e] * duration),
+            parent_share, exits.distance[e] / prior_rate, progress, exits.branch_off[e]
         )
         mean *= prior_scale
         variance *= prior_scale * prior_scale
@@ -231,13 +223,14 @@ def branch_variance_moments(
     second = 0.0  # E[(s / (1 - c s))^2]
     if branch_off + progress > 0.01:
         progress_power = progress
-        moment = max((1.0 - boundary * progress) / (rate_ratio + 1.0), 0.0)
+        moment = (1.0 - boundary * progress) / (rate_ratio + 1.0)
         share_power = 1.0
         for k in range(len(_SERIES)):
             first += _SERIES[k] * share_power * moment  # here moment is E[s^(k+1)]
             progress_power *= progress
+            # Divisions stay off the chain from one moment to the next.
             inverse = 1.0 / (rate_ratio + (k + 2))
-            moment = max(((k + 2) * moment - boundary * progress_power) * inverse, 0.0)
+            moment = moment * ((k + 2) * inverse) - (boundary * progress_power) * inverse
             term = _SQUARED_SERIES[k] * share_power * moment
             second += term
             share_power *= start_share
@@ -251,7 +244,7 @@ def branch_variance_moments(
         for k in range(6, 1, -1):
             first = first * ratio + moment
             second = second * ratio + (k - 1) * moment
-            moment = progress * ((rate_ratio + k) * moment + boundary) / k
+            moment = progress * ((rate_ratio + k) * moment + boundary) * (1.0 / k)
         first = progress * (first * ratio + moment)
         second *= progress * progress
     factor = start_share * (1.0 - start_share)

@@ -42,6 +42,9 @@ class Evidence(NamedTuple):
 
     mean: NDArray[np.float64]
     precision: NDArray[np.float64]
+    share: NDArray[np.float64]
+    """``remaining_share`` at the node's time: kept, since prediction would need an exponential for
+    each node that it passes, and one for the sibling."""
 
 
 def heuristic_hyperparameters(
@@ -154,7 +157,7 @@ def upward_pass(
     tree: Tree, moments: LabelMoments, hyperparameters: Hyperparameters
 ) -> tuple[Evidence, float]:
     """Return the evidence of every node and the log marginal likelihood of all labels."""
-    evidence = Evidence(np.empty(tree.n_nodes), np.empty(tree.n_nodes))
+    evidence = Evidence(*(np.empty(tree.n_nodes) for _ in Evidence._fields))
     return evidence, _fill_evidence(tree, moments, hyperparameters, evidence)
 
 
@@ -174,6 +177,8 @@ def _fill_evidence(
     log_likelihood = 0.0
     for node in range(len(tree.left_child) - 1, -1, -1):  # children before parents
         left = tree.left_child[node]
+        share = remaining_share(prior_rate, tree.split_time[node])
+        evidence.share[node] = share
         if left == NO_CHILD:
             n_samples = tree.n_samples[node]
             evidence.mean[node] = moments.mean[node]
@@ -187,14 +192,11 @@ def _fill_evidence(
                 )
             continue
         right = left + 1
-        share = remaining_share(prior_rate, tree.split_time[node])
         left_precision = message_precision(
-            evidence.precision[left],
-            prior_scale * (share - remaining_share(prior_rate, tree.split_time[left])),
+            evidence.precision[left], prior_scale * (share - evidence.share[left])
         )
         right_precision = message_precision(
-            evidence.precision[right],
-            prior_scale * (share - remaining_share(prior_rate, tree.split_time[right])),
+            evidence.precision[right], prior_scale * (share - evidence.share[right])
         )
         precision = left_precision + right_precision
         difference = evidence.mean[right] - evidence.mean[left]
@@ -206,7 +208,7 @@ def _fill_evidence(
         if left_precision > 0.0 and right_precision > 0.0:
             variance = 1.0 / left_precision + 1.0 / right_precision
             log_likelihood += _log_normal_density(difference, variance)
-    root_variance = prior_scale * (0.5 - remaining_share(prior_rate, tree.split_time[0]))
+    root_variance = prior_scale * (0.5 - evidence.share[0])
     return log_likelihood + _log_normal_density(
         evidence.mean[0] - hyperparameters.prior_mean, 1.0 / evidence.precision[0] + root_variance
     )

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .components import Components, Exits, Visits, label_components
+from .components import Components, Exits, MessagesFromAbove, Visits, fill_components
 from .kernel import kernel
 from .mixture import Mixture
 from .posterior import Evidence, Hyperparameters, LabelMoments
@@ -22,8 +22,8 @@ from .sample import partition
 from .tree import NO_CHILD, Tree
 
 NEGLIGIBLE_WEIGHT = 1e-12
-"""A row is not followed when less than this weight is left, and lighter components are dropped. So
-a tree of depth d loses at most (d + 2) times this, which bounds the error of its cdf."""
+"""A row is not followed when no more than this weight is left, and lighter components are dropped.
+So a tree of depth d loses at most (d + 2) times this, which bounds the error of its cdf."""
 
 
 class Ensemble(NamedTuple):
@@ -48,51 +48,49 @@ class ForestMoments(NamedTuple):
     """Variance of the trees' predictive means."""
 
 
-@kernel
-def box_distance(tree: Tree, node: int, rows: NDArray[np.float32], i: int) -> float:
-    """Return the L1 distance between row i and the box of a node, 0 inside.
+class Workspace(NamedTuple):
+    """Arrays that routing and the label models fill, one tree after the other."""
 
-    Most rows are inside, which one test without branches finds out. Indices instead of views of
-    the row and the box: a view costs two atomic reference counts, a third of the time of routing.
+    visits: Visits
+    exits: Exits
+    messages: MessagesFromAbove
+    components: Components
+
+
+def allocate_workspace(trees: list[Tree], n_rows: int) -> Workspace:
+    """Return arrays that are large enough for ``n_rows`` rows in any of the trees.
+
+    These are upper bounds: what is not written to is not committed by the operating system.
     """
-    outside = False
-    for f in range(rows.shape[1]):
-        outside |= (rows[i, f] < tree.lower[node, f]) | (rows[i, f] > tree.upper[node, f])
-    if not outside:
-        return 0.0
-    distance = 0.0
-    for f in range(rows.shape[1]):
-        value = np.float64(rows[i, f])
-        distance += max(
-            np.float64(tree.lower[node, f]) - value, value - np.float64(tree.upper[node, f]), 0.0
-        )
-    return distance
-
-
-def route(tree: Tree, lifetime: float, rows: NDArray[np.float32]) -> tuple[Visits, Exits]:
-    """Return the nodes that the rows pass through and the places where they leave the tree."""
-    n_rows = len(rows)
-    n_exits = n_rows * (tree.depth + 2)
-    n_visits = min(tree.n_nodes, n_rows * (tree.depth + 1))
-    # Upper bounds: what is not written to is not committed by the operating system.
-    visits = Visits(np.empty(n_visits, dtype=np.int32), np.empty(n_visits, dtype=np.int32))
-    exits = Exits(
-        np.empty(n_exits, dtype=np.int32),
-        np.empty(n_exits, dtype=np.int32),
-        np.empty(n_exits),
-        np.empty(n_exits),
-    )
-    n_visits, n_exits = _route(
-        tree, lifetime, rows.copy(), np.arange(n_rows, dtype=np.int32), visits, exits
-    )
-    return (
-        Visits(visits.node[:n_visits], visits.parent[:n_visits]),
+    depth = max(tree.depth for tree in trees)
+    n_visits = min(max(tree.n_nodes for tree in trees), n_rows * (depth + 1))
+    n_exits = n_rows * (depth + 2)
+    return Workspace(
+        Visits(np.empty(n_visits, dtype=np.int32), np.empty(n_visits, dtype=np.int32)),
         Exits(
-            exits.row[:n_exits],
-            exits.visit[:n_exits],
-            exits.weight[:n_exits],
-            exits.distance[:n_exits],
+            row=np.empty(n_exits, dtype=np.int32),
+            visit=np.empty(n_exits, dtype=np.int32),
+            weight=np.empty(n_exits),
+            branch_off=np.empty(n_exits),
+            distance=np.empty(n_exits),
         ),
+        MessagesFromAbove(np.empty(n_visits), np.empty(n_visits)),
+        Components(np.empty(n_exits), np.empty(n_exits), np.empty(n_exits)),
+    )
+
+
+def route(tree: Tree, lifetime: float, rows: NDArray[np.float32], space: Workspace) -> Workspace:
+    """Find the nodes that the rows pass through and the places where they leave the tree.
+
+    Returns the part of ``space`` that belongs to them.
+    """
+    row_order = np.arange(len(rows), dtype=np.int32)
+    n_visits, n_exits = _route(tree, lifetime, rows.copy(), row_order, space.visits, space.exits)
+    return Workspace(
+        Visits._make(array[:n_visits] for array in space.visits),
+        Exits._make(array[:n_exits] for array in space.exits),
+        MessagesFromAbove._make(array[:n_visits] for array in space.messages),
+        Components._make(array[:n_exits] for array in space.components),
     )
 
 
@@ -110,6 +108,7 @@ def _route(
     ``rows`` and ``row_order`` are permuted so that the rows of a node are neighbours. With a
     finite lifetime nothing branches off after it.
     """
+    n_features = rows.shape[1]
     staying = np.ones(len(rows))  # p_NotSeparatedYet
     # Groups still to be followed, as in `sample_block`: at most one for each level, plus one.
     waiting = np.empty((tree.depth + 2, 4), dtype=np.int64)  # node, first row, end, parent's visit
@@ -132,19 +131,31 @@ def _route(
         visits.parent[n_visits] = above
         i = start
         while i < stop:
-            distance = box_distance(tree, node, rows, i)
-            if distance > 0.0:
+            # Written out here, since as a function these loops may cost atomic reference counts of
+            # their arrays, more than all the rest. Most rows are inside the box, which a test
+            # without branches finds out.
+            outside = False
+            for f in range(n_features):
+                outside |= (rows[i, f] < tree.lower[node, f]) | (rows[i, f] > tree.upper[node, f])
+            if outside:
+                distance = 0.0
+                for f in range(n_features):
+                    value = np.float64(rows[i, f])
+                    low, high = np.float64(tree.lower[node, f]), np.float64(tree.upper[node, f])
+                    distance += max(low - value, value - high, 0.0)
                 number = row_order[i]
                 branch_off = -math.expm1(-duration * distance)
+                weight = staying[number] * branch_off
+                staying[number] -= weight
                 exits.row[n_exits] = number
                 exits.visit[n_exits] = n_visits
-                exits.weight[n_exits] = staying[number] * branch_off
+                exits.weight[n_exits] = weight
+                exits.branch_off[n_exits] = branch_off
                 exits.distance[n_exits] = distance
-                n_exits += 1
-                staying[number] *= 1.0 - branch_off
+                n_exits += weight > NEGLIGIBLE_WEIGHT
                 if staying[number] <= NEGLIGIBLE_WEIGHT:
                     stop -= 1
-                    for f in range(rows.shape[1]):
+                    for f in range(n_features):
                         rows[i, f] = rows[stop, f]
                     row_order[i] = row_order[stop]
                     continue
@@ -154,6 +165,7 @@ def _route(
                 exits.row[n_exits] = row_order[i]
                 exits.visit[n_exits] = n_visits
                 exits.weight[n_exits] = staying[row_order[i]]
+                exits.branch_off[n_exits] = 1.0
                 exits.distance[n_exits] = 0.0
                 n_exits += 1
         else:
@@ -185,20 +197,22 @@ def find_leaves(tree: Tree, rows: NDArray[np.float32], leaves: NDArray[np.int32]
 
 
 def _tree_exits(
-    ensemble: Ensemble, number: int, rows: NDArray[np.float32]
+    ensemble: Ensemble, number: int, rows: NDArray[np.float32], space: Workspace
 ) -> tuple[Exits, Components]:
     """Return where the rows leave one tree, and the component of each exit."""
     tree = ensemble.trees[number]
-    visits, exits = route(tree, ensemble.lifetime, rows)
-    components = label_components(
+    used = route(tree, ensemble.lifetime, rows, space)
+    fill_components(
         tree,
         ensemble.label_models[number],
         ensemble.hyperparameters,
         ensemble.lifetime,
-        visits,
-        exits,
+        used.visits,
+        used.exits,
+        used.messages,
+        used.components,
     )
-    return exits, components
+    return used.exits, used.components
 
 
 @kernel
@@ -220,7 +234,7 @@ def _add_tree_moments(
         weight = exits.weight[e]
         row[0] += weight
         deviation = components.location[e] - row[1]
-        row[1] += deviation * (weight / row[0]) if weight > 0.0 else 0.0
+        row[1] += deviation * (weight / row[0])
         row[2] += weight * deviation * (components.location[e] - row[1])
         row[3] += weight * components.posterior_variance[e]
         row[4] += weight * components.branch_variance[e]
@@ -243,45 +257,43 @@ def _no_moments(n_rows: int) -> ForestMoments:
 def predict_moments(ensemble: Ensemble, rows: NDArray[np.float32]) -> ForestMoments:
     """Return the predictive mean and the parts of the predictive variance of a block of rows."""
     moments = _no_moments(len(rows))
+    space = allocate_workspace(ensemble.trees, len(rows))
     sums = np.empty((len(rows), 5))
     for number in range(len(ensemble.trees)):
-        exits, components = _tree_exits(ensemble, number, rows)
+        exits, components = _tree_exits(ensemble, number, rows, space)
         _add_tree_moments(exits, components, number, sums, moments)
     return moments
 
 
 @kernel
-def _count_kept(exits: Exits, kept_weight: NDArray[np.float64], counts: NDArray[np.int64]) -> None:
-    """Count the components of each row that are heavy enough to keep, and add up their weight."""
-    kept_weight[:] = 0.0
+def _count(exits: Exits, total_weight: NDArray[np.float64], counts: NDArray[np.int64]) -> None:
+    """Add up the weights of each row in one tree, and count its components over all trees."""
+    total_weight[:] = 0.0
     for e in range(len(exits.row)):
-        if exits.weight[e] > NEGLIGIBLE_WEIGHT:
-            kept_weight[exits.row[e]] += exits.weight[e]
-            counts[exits.row[e]] += 1
+        total_weight[exits.row[e]] += exits.weight[e]
+        counts[exits.row[e]] += 1
 
 
 @kernel
-def _place_kept(
+def _place(
     exits: Exits,
     components: Components,
-    kept_weight: NDArray[np.float64],
+    total_weight: NDArray[np.float64],
     noise_variance: float,
     n_trees: int,
     cursor: NDArray[np.int64],
     mixture: Mixture,
 ) -> None:
-    """Write the kept components of one tree at ``cursor``; their weights add up to 1 / n_trees."""
+    """Write the components of one tree at ``cursor``; weights of a row add up to 1 / n_trees."""
     for e in range(len(exits.row)):
-        weight = exits.weight[e]
-        if weight > NEGLIGIBLE_WEIGHT:
-            row = exits.row[e]
-            position = cursor[row]
-            cursor[row] += 1
-            mixture.weight[position] = weight / (kept_weight[row] * n_trees)
-            mixture.location[position] = components.location[e]
-            mixture.scale[position] = math.sqrt(
-                components.posterior_variance[e] + components.branch_variance[e] + noise_variance
-            )
+        row = exits.row[e]
+        position = cursor[row]
+        cursor[row] += 1
+        mixture.weight[position] = exits.weight[e] / (total_weight[row] * n_trees)
+        mixture.location[position] = components.location[e]
+        mixture.scale[position] = math.sqrt(
+            components.posterior_variance[e] + components.branch_variance[e] + noise_variance
+        )
 
 
 def predict_mixture(ensemble: Ensemble, rows: NDArray[np.float32]) -> tuple[ForestMoments, Mixture]:
@@ -289,20 +301,27 @@ def predict_mixture(ensemble: Ensemble, rows: NDArray[np.float32]) -> tuple[Fore
     n_rows = len(rows)
     n_trees = len(ensemble.trees)
     moments = _no_moments(n_rows)
+    space = allocate_workspace(ensemble.trees, n_rows)
     sums = np.empty((n_rows, 5))
     counts = np.zeros(n_rows, dtype=np.int64)
     by_tree = []
     for number in range(n_trees):
-        exits, components = _tree_exits(ensemble, number, rows)
+        exits, components = _tree_exits(ensemble, number, rows, space)
         _add_tree_moments(exits, components, number, sums, moments)
-        kept_weight = np.empty(n_rows)
-        _count_kept(exits, kept_weight, counts)
-        by_tree.append((exits, components, kept_weight))
+        total_weight = np.empty(n_rows)
+        _count(exits, total_weight, counts)
+        by_tree.append(
+            (
+                Exits._make(array.copy() for array in exits),
+                Components._make(array.copy() for array in components),
+                total_weight,
+            )
+        )
     offset = np.zeros(n_rows + 1, dtype=np.int64)
     np.cumsum(counts, out=offset[1:])
     mixture = Mixture(offset, np.empty(offset[-1]), np.empty(offset[-1]), np.empty(offset[-1]))
     cursor = offset[:-1].copy()
     noise_variance = ensemble.hyperparameters.noise_variance
-    for exits, components, kept_weight in by_tree:
-        _place_kept(exits, components, kept_weight, noise_variance, n_trees, cursor, mixture)
+    for exits, components, total_weight in by_tree:
+        _place(exits, components, total_weight, noise_variance, n_trees, cursor, mixture)
     return moments, mixture

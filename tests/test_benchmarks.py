@@ -1,0 +1,47 @@
+"""The benchmarks run; their times are not looked at here."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+
+
+def run(*arguments):
+    return subprocess.run(
+        [sys.executable, "-m", "benchmarks", *map(str, arguments)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+
+
+def test_speed_and_growth_run_and_write_their_tables(tmp_path):
+    done = run("speed", "growth", "--quick", "--output", tmp_path)
+    assert done.returncode == 0, done.stderr
+    tables = json.loads((tmp_path / "results.json").read_text())["tables"]
+    assert [table["title"] for table in tables] == [
+        "Fit 2,000 rows of 8 uniform features",
+        "Predict 500 rows with these forests",
+        "Growth of a fit",
+    ]
+    assert (tmp_path / "results.md").read_text().count("\n|---") == 3
+
+
+def test_absent_data_is_taken_calmly(tmp_path):
+    done = run("flights", "--quick", "--data", tmp_path)
+    assert done.returncode == 0
+    assert "the data is not at hand" in done.stdout
+
+
+def test_flights_run(data_directory):
+    done = run("flights", "--quick", "--data", data_directory)
+    assert done.returncode == 0, done.stderr
+    assert "the mixture's own quantiles" in done.stdout
+
+
+def test_an_unknown_job_is_refused():
+    done = run("nonsense")
+    assert done.returncode == 2
+    assert "unknown job 'nonsense'" in done.stderr

@@ -1,0 +1,73 @@
+"""The command as a user runs it: in a process of its own."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+COMMAND = [sys.executable, "-c", "from mondrian_forest.cli import main; main()"]
+
+
+def run(*arguments, **options):
+    return subprocess.run(
+        [*COMMAND, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "COLUMNS": "100"},
+        **options,
+    )
+
+
+def test_the_demo_prints_a_table_and_saves_a_picture(tmp_path):
+    done = run("demo", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "in the gap" in done.stdout
+    assert "inside their 90% interval" in done.stdout
+    assert (tmp_path / "mondrian-demo.png").stat().st_size > 10_000
+    assert "mondrian-demo.png" in done.stderr
+
+
+def test_the_seed_decides_what_the_demo_shows(tmp_path):
+    shown = [
+        run("demo", "--seed", seed, "--picture", tmp_path / "p.png").stdout.split("25 trees")[0]
+        for seed in (1, 1, 2)
+    ]
+    assert shown[0] == shown[1] != shown[2]
+
+
+def test_a_picture_that_cannot_be_saved_is_one_sentence():
+    done = run("demo", "--picture", "/no/such/folder/demo.png")
+    assert done.returncode == 1
+    assert "cannot be saved as /no/such/folder/demo.png" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("arguments", [("demo", "--seed", "x"), ("nonsense",), ("demo", "--what")])
+def test_wrong_arguments_are_refused_without_a_traceback(arguments):
+    done = run(*arguments)
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+
+
+def test_without_typer_the_command_says_what_to_install():
+    code = "import sys; sys.modules['typer'] = None; from mondrian_forest.cli import main; main()"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "pip install 'mondrian-forest[cli]'" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_the_example_runs(tmp_path):
+    example = Path(__file__).parents[1] / "examples" / "prediction_bands.py"
+    done = subprocess.run(
+        [sys.executable, example],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "MPLBACKEND": "Agg"},
+    )
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "prediction_bands.png").stat().st_size > 10_000
+    assert "far outside" in done.stdout

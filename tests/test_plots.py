@@ -1,0 +1,54 @@
+import matplotlib
+
+matplotlib.use("Agg")
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import pytest
+
+from mondrian_forest import MondrianForestRegressor
+from mondrian_forest.plots import PredictionBandDisplay
+
+
+@pytest.fixture(autouse=True)
+def _close_figures():
+    yield
+    plt.close("all")
+
+
+@pytest.fixture(scope="module")
+def data():
+    generator = np.random.default_rng(0)
+    X = pd.DataFrame(generator.random((100, 2)), columns=["width", "height"])
+    return X, X["width"].to_numpy()
+
+
+def test_bands_are_those_of_the_forest(data):
+    X, y = data
+    forest = MondrianForestRegressor(5, random_state=0).fit(X.to_numpy(), y)
+    display = PredictionBandDisplay.from_estimator(forest, X.to_numpy(), feature=1, levels=(0.8,))
+    rows = np.column_stack([np.full(500, np.median(X["width"])), display.feature_values])
+    np.testing.assert_array_equal(display.mean, forest.predict(rows))
+    np.testing.assert_array_equal(display.bands[0.8], forest.predict_interval(rows, 0.8))
+    low, high = X["height"].min(), X["height"].max()
+    assert display.feature_values[0] == pytest.approx(low - 0.4 * (high - low))
+    assert display.ax_.get_xlabel() == "feature 1"
+
+
+def test_names_are_shown_and_cause_no_warning(data):
+    X, y = data
+    forest = MondrianForestRegressor(5, random_state=0).fit(X, y)
+    display = PredictionBandDisplay.from_estimator(forest, X, y, feature=1)
+    assert display.ax_.get_xlabel() == "height"
+    labels = [text.get_text() for text in display.ax_.get_legend().get_texts()]
+    assert labels == ["90% interval", "50% interval", "mean", "data"]
+
+
+def test_a_given_axes_is_used(data):
+    X, y = data
+    forest = MondrianForestRegressor(5, random_state=0).fit(X, y)
+    figure, ax = plt.subplots()
+    display = PredictionBandDisplay.from_estimator(forest, X, ax=ax)
+    assert display.ax_ is ax
+    assert display.figure_ is figure
