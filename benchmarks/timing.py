@@ -18,3 +18,17 @@ def time_call(function: Callable[[], Any], repeats: int) -> tuple[float, str, An
         result = function()
         times.append(perf_counter() - start)
     return median(times), f"{min(times):.3g} to {max(times):.3g}", result
+
+
+def time_in_turn(calls: dict[Any, Callable[[], Any]], rounds: int) -> dict[Any, tuple[float, str]]:
+    """Time several calls in turn, so that a slow minute of the machine meets all of them."""
+    times: dict[Any, list[float]] = {name: [] for name in calls}
+    for _ in range(rounds):
+        for name, call in calls.items():
+            start = perf_counter()
+            call()
+            times[name].append(perf_counter() - start)
+    return {
+        name: (median(values), f"{min(values):.3g} to {max(values):.3g}")
+        for name, values in times.items()
+    }

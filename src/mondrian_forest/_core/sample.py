@@ -43,38 +43,41 @@ def bounding_box(
 
     Four features at a time, so that their eight bounds stay in registers: 2.8 times faster on
     8 features than updating the bounds in memory, 1.4 times faster than one feature at a time
-    (whole fit of 1M rows).
+    (whole fit of 1M rows). Rows are taken in portions that stay in the cache for all features.
     """
     n_features = rows.shape[1]
     first_of_rest = n_features - n_features % 4
-    for f in range(0, first_of_rest, 4):
-        low0 = high0 = rows[start, f]
-        low1 = high1 = rows[start, f + 1]
-        low2 = high2 = rows[start, f + 2]
-        low3 = high3 = rows[start, f + 3]
-        for i in range(start + 1, stop):
-            value = rows[i, f]
-            low0 = value if value < low0 else low0
-            high0 = value if value > high0 else high0
-            value = rows[i, f + 1]
-            low1 = value if value < low1 else low1
-            high1 = value if value > high1 else high1
-            value = rows[i, f + 2]
-            low2 = value if value < low2 else low2
-            high2 = value if value > high2 else high2
-            value = rows[i, f + 3]
-            low3 = value if value < low3 else low3
-            high3 = value if value > high3 else high3
-        lower[f], lower[f + 1], lower[f + 2], lower[f + 3] = low0, low1, low2, low3
-        upper[f], upper[f + 1], upper[f + 2], upper[f + 3] = high0, high1, high2, high3
-    for f in range(first_of_rest, n_features):
-        low = high = rows[start, f]
-        for i in range(start + 1, stop):
-            value = rows[i, f]
-            low = value if value < low else low
-            high = value if value > high else high
-        lower[f] = low
-        upper[f] = high
+    for f in range(n_features):
+        lower[f] = upper[f] = rows[start, f]
+    for first in range(start, stop, 512):
+        end = min(first + 512, stop)
+        for f in range(0, first_of_rest, 4):
+            low0, high0 = lower[f], upper[f]
+            low1, high1 = lower[f + 1], upper[f + 1]
+            low2, high2 = lower[f + 2], upper[f + 2]
+            low3, high3 = lower[f + 3], upper[f + 3]
+            for i in range(first, end):
+                value = rows[i, f]
+                low0 = value if value < low0 else low0
+                high0 = value if value > high0 else high0
+                value = rows[i, f + 1]
+                low1 = value if value < low1 else low1
+                high1 = value if value > high1 else high1
+                value = rows[i, f + 2]
+                low2 = value if value < low2 else low2
+                high2 = value if value > high2 else high2
+                value = rows[i, f + 3]
+                low3 = value if value < low3 else low3
+                high3 = value if value > high3 else high3
+            lower[f], lower[f + 1], lower[f + 2], lower[f + 3] = low0, low1, low2, low3
+            upper[f], upper[f + 1], upper[f + 2], upper[f + 3] = high0, high1, high2, high3
+        for f in range(first_of_rest, n_features):
+            low, high = lower[f], upper[f]
+            for i in range(first, end):
+                value = rows[i, f]
+                low = value if value < low else low
+                high = value if value > high else high
+            lower[f], upper[f] = low, high
 
 
 @kernel
