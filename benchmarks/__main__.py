@@ -15,10 +15,16 @@ import platform
 from importlib.metadata import version
 from pathlib import Path
 
-from . import flights, growth, speed, startup
+from . import accuracy, flights, growth, speed, startup
 from .table import Table
 
-JOBS = {"speed": speed.run, "growth": growth.run, "startup": startup.run, "flights": flights.run}
+JOBS = {
+    "speed": speed.run,
+    "growth": growth.run,
+    "startup": startup.run,
+    "accuracy": accuracy.run,
+    "flights": flights.run,
+}
 
 
 def main() -> None:
@@ -41,6 +47,8 @@ def main() -> None:
         "--output", type=Path, help="folder for results.md and results.json (default: none)"
     )
     options = parser.parse_args()
+    if options.data is not None and not Path(options.data).is_dir():
+        parser.error(f"{options.data} is not a folder")
     unknown = [job for job in options.jobs if job not in JOBS]
     if unknown:
         parser.error(f"unknown job {unknown[0]!r}: choose from {', '.join(JOBS)}")

@@ -52,8 +52,8 @@ def run(quick: bool, _data: Path | None) -> Iterator[Table]:
             "nodes per row and tree",
             "bytes per node",
         ],
-        note="8 uniform features, 10 trees, 2 threads. The third column does not grow where time "
-        "grows like n log n.",
+        note="8 uniform features, 10 trees, 2 threads, the better of two fits. The third column "
+        "does not grow where time grows like n log n.",
     )
     for n_rows in sizes:
         output = subprocess.run(

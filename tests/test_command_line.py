@@ -37,11 +37,18 @@ def test_the_seed_decides_what_the_demo_shows(tmp_path):
     assert shown[0] == shown[1] != shown[2]
 
 
-def test_a_picture_that_cannot_be_saved_is_one_sentence():
-    done = run("demo", "--picture", "/no/such/folder/demo.png")
+@pytest.mark.parametrize("picture", ["/no/such/folder/demo.png", "/", "demo.nonsense"])
+def test_a_picture_that_cannot_be_saved_is_one_sentence(picture, tmp_path):
+    done = run("demo", "--picture", picture, cwd=tmp_path)
     assert done.returncode == 1
-    assert "cannot be saved as /no/such/folder/demo.png" in done.stderr
+    assert "cannot be saved as" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_a_picture_without_ending_becomes_a_png(tmp_path):
+    done = run("demo", "--picture", tmp_path / "bands")
+    assert done.returncode == 0
+    assert (tmp_path / "bands.png").exists()
 
 
 @pytest.mark.parametrize("arguments", [("demo", "--seed", "x"), ("nonsense",), ("demo", "--what")])

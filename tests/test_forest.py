@@ -202,14 +202,22 @@ def test_a_given_feature_range_decides_the_scale():
     assert narrow.trees_[0].split_time[0] < default.trees_[0].split_time[0]
 
 
-def test_shifting_and_scaling_features_and_labels_carries_over():
+def test_parameters_set_after_the_fit_change_no_prediction():
+    X, y = waves()
+    forest = MondrianForestRegressor(5, random_state=0).fit(X, y)
+    expected = forest.predict(X + 0.3)
+    forest.set_params(lifetime=0.05, min_samples_split=50, prior_scale=3.0)
+    np.testing.assert_array_equal(forest.predict(X + 0.3), expected)
+
+
+def test_scaling_features_and_moving_labels_carries_over():
     X, y = waves()
     forest = MondrianForestRegressor(5, random_state=0).fit(X, y)
     mean, std = forest.predict(X[:50] + 0.2, return_std=True)
-    moved = MondrianForestRegressor(5, random_state=0).fit(1024.0 * X, 4.0 * y)
+    moved = MondrianForestRegressor(5, random_state=0).fit(1024.0 * X, 3.0 * y - 70.0)
     moved_mean, moved_std = moved.predict(1024.0 * (X[:50] + 0.2), return_std=True)
-    np.testing.assert_allclose(moved_mean, 4.0 * mean, rtol=1e-9)
-    np.testing.assert_allclose(moved_std, 4.0 * std, rtol=1e-9)
+    np.testing.assert_allclose(moved_mean, 3.0 * mean - 70.0, rtol=1e-9)
+    np.testing.assert_allclose(moved_std, 3.0 * std, rtol=1e-9)
 
 
 def test_a_short_lifetime_makes_stumps():
@@ -299,6 +307,23 @@ class TestDegenerateInput:
         far_mean, far_std = far.predict(query, return_std=True)
         np.testing.assert_allclose(far_mean - 1e8, near_mean, atol=1e-6)
         np.testing.assert_allclose(far_std, near_std, rtol=1e-6)
+
+    @pytest.mark.parametrize("scale", [1e-140, 1e-80, 1e80, 1e140])
+    def test_tiny_and_huge_labels(self, posterior, scale):
+        X, y = waves(100)
+        mean, std = self.fit(X, y, posterior).predict(X + 0.2, return_std=True)
+        scaled = self.fit(X, scale * y, posterior)
+        scaled_mean, scaled_std = scaled.predict(X + 0.2, return_std=True)
+        np.testing.assert_allclose(scaled_mean / scale, mean, rtol=1e-9)
+        np.testing.assert_allclose(scaled_std / scale, std, rtol=1e-9)
+        assert_sound(scaled, X + 0.2)
+
+    def test_constant_features_beside_one_that_spans_the_float_range(self, posterior):
+        X = np.column_stack([[-1.7e308, 0.0, 1.7e308], np.ones(3)])
+        wide = self.fit(X, [1.0, 2.0, 3.0], posterior)
+        narrow = self.fit(X / [1e300, 1.0], [1.0, 2.0, 3.0], posterior)
+        query = np.array([[0.0, 1.5]])
+        np.testing.assert_allclose(wide.predict(query), narrow.predict(query), rtol=1e-6)
 
     def test_ten_thousand_features(self, posterior):
         generator = np.random.default_rng(0)

@@ -6,6 +6,8 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 from mondrian_forest import MondrianForestRegressor
 from mondrian_forest.plots import PredictionBandDisplay
@@ -43,6 +45,23 @@ def test_names_are_shown_and_cause_no_warning(data):
     assert display.ax_.get_xlabel() == "height"
     labels = [text.get_text() for text in display.ax_.get_legend().get_texts()]
     assert labels == ["90% interval", "50% interval", "mean", "data"]
+
+
+def test_features_are_chosen_by_name_too(data):
+    X, y = data
+    forest = MondrianForestRegressor(5, random_state=0).fit(X, y)
+    by_name = PredictionBandDisplay.from_estimator(forest, X, feature="height", levels=0.8)
+    by_number = PredictionBandDisplay.from_estimator(forest, X, feature=1, levels=(0.8,))
+    np.testing.assert_array_equal(by_name.mean, by_number.mean)
+    for feature in ("depth", 2, -1, 0.5):
+        with pytest.raises(ValueError, match="feature must be one of"):
+            PredictionBandDisplay.from_estimator(forest, X, feature=feature)
+
+
+def test_a_pipeline_is_refused_with_advice(data):
+    pipeline = make_pipeline(StandardScaler(), MondrianForestRegressor(5)).fit(*data)
+    with pytest.raises(TypeError, match="pass the forest itself"):
+        PredictionBandDisplay.from_estimator(pipeline, data[0])
 
 
 def test_a_given_axes_is_used(data):

@@ -1,4 +1,4 @@
-"""Mondrian forests for regression with calibrated uncertainty.
+"""Mondrian forests for regression, with a full predictive distribution.
 
 Names are imported on first use, because scikit-learn alone takes about a second.
 """

@@ -1,8 +1,9 @@
-"""The predictive distribution: the one object that metrics, plots, optimiser and CLI consume."""
+"""The predictive distribution: the one object that all consumers of predictions share."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from numbers import Integral, Real
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,10 +27,11 @@ class VarianceParts(NamedTuple):
     noise : ndarray of shape (n_rows,)
         Variance of a label about the mean of its leaf: what no amount of data removes.
     posterior : ndarray of shape (n_rows,)
-        Uncertainty of the means in the nodes that the row may belong to.
+        Uncertainty of the means in the nodes that the row may belong to; for the empirical
+        posterior, the variance of the labels in these nodes.
     branching : ndarray of shape (n_rows,)
         Uncertainty about where the row branches off, and about what it finds on a branch of its
-        own. Zero inside the leaf boxes, it grows away from the data.
+        own. Zero inside the leaf boxes; for the hierarchical posterior it grows away from the data.
     between_trees : ndarray of shape (n_rows,)
         Variance of the trees' predictive means.
     """
@@ -47,9 +49,10 @@ class PredictiveDistribution:
     change when the forest does. ``len(d)`` is the number of rows; ``d[i]``, ``d[2:5]``,
     ``d[mask]`` select rows (``d[i]`` is a distribution of one row).
 
-    Components of a weight below 1e-12 within their tree are left out; the cdf of a forest whose
-    trees have depth d is therefore exact to (d + 2) * 1e-12. Mean, variance and its parts are
-    computed before that.
+    A component has the exact mean and variance of a label at its place. It stands for all times at
+    which the row may branch off there, and is Gaussian as in the paper. Components of a weight
+    below 1e-12 within their tree are left out, which changes the cdf of a forest whose trees have
+    depth d by at most (d + 2) * 1e-12.
 
     Examples
     --------
@@ -127,15 +130,15 @@ class PredictiveDistribution:
         return np.exp(self.logpdf(y))
 
     def logpdf(self, y: ArrayLike) -> NDArray[np.float64]:
-        """Return the log density of row i at ``y[i]``, shape (n_rows,)."""
+        """Return the log density of row i at ``y[i]``, or at the number y, shape (n_rows,)."""
         return self._at(kernels.log_density, y)
 
     def cdf(self, y: ArrayLike) -> NDArray[np.float64]:
-        """Return the probability that row i has a label of at most ``y[i]``, shape (n_rows,)."""
+        """Return P(label <= ``y[i]``), or P(label <= y) for a number, of row i, shape (n_rows,)."""
         return self._at(kernels.cumulative, y)
 
     def crps(self, y: ArrayLike) -> NDArray[np.float64]:
-        """Return the continuous ranked probability score of row i at ``y[i]``, shape (n_rows,).
+        """Return the continuous ranked probability score of row i at ``y[i]``, or at the number y.
 
         Smaller is better; it has the unit of y, and is the absolute error where the prediction is
         certain. The closed form for mixtures costs the square of the number of components.
@@ -164,13 +167,10 @@ class PredictiveDistribution:
             raise ValueError(f"q must be a number or a list of numbers from 0 to 1, got {q!r}.")
         ascending, place = np.unique(levels, return_inverse=True)
         normal_quantiles = ndtri(ascending)
-        mean, std = self.mean(), self.std()
         out = np.empty((len(self), len(ascending)))
 
         def fill(rows: slice, mixture: Mixture) -> None:
-            kernels.quantiles(
-                mixture, ascending, normal_quantiles, mean[rows], std[rows], out[rows]
-            )
+            kernels.quantiles(mixture, ascending, normal_quantiles, out[rows])
 
         self._for_each_block(fill)
         return out[:, place.reshape(levels.shape)]
@@ -183,7 +183,7 @@ class PredictiveDistribution:
         ndarray of shape (n_rows, 2)
             Lower and upper end.
         """
-        if not 0.0 <= level <= 1.0:
+        if not (isinstance(level, Real) and 0.0 <= level <= 1.0):
             raise ValueError(f"level must be a number from 0 to 1, got {level!r}.")
         return self.quantile([0.5 - 0.5 * level, 0.5 + 0.5 * level])
 
@@ -200,6 +200,8 @@ class PredictiveDistribution:
         -------
         ndarray of shape (n_rows, size)
         """
+        if not isinstance(size, Integral) or size < 0:
+            raise ValueError(f"size must be a non-negative integer, got {size!r}.")
         random = check_random_state(random_state)
         shape = (len(self), size)
         out = np.empty(shape)
@@ -214,7 +216,8 @@ class PredictiveDistribution:
         values = np.asarray(y, dtype=np.float64)
         if values.shape not in ((), (len(self),)):
             raise ValueError(
-                f"y must have one value for each of the {len(self)} rows, got shape {values.shape}."
+                f"y must be a number, or have one value for each of the {len(self)} rows, "
+                f"got shape {values.shape}."
             )
         values = np.broadcast_to(values, (len(self),)).copy()
         out = np.empty(len(self))

@@ -40,6 +40,8 @@ _LARGEST_BLOCK = 2**17
 """Rows that are routed through the trees together; larger blocks read each node less often."""
 _LARGEST_MIXTURE_BLOCK = 2**13
 """The same where the components of all trees are held at once."""
+_SMALLEST, _LARGEST = 1e-290, 1e290
+"""Bounds of hyperparameters, within which neither they nor their reciprocals overflow."""
 _FARTHEST = 1e30
 """Scaled features are clipped to this, so that float32 holds them and distances stay finite."""
 
@@ -77,8 +79,9 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
         Ends of the range of each feature, numbers or arrays of shape (n_features,). Features are
         mapped from it to [0, 1]; values outside are allowed. None: minimum and maximum in X.
     lifetime : float, default=inf
-        Nodes are not split after this time. The data spans the unit cube, whose n-th feature is
-        cut at rate 1.
+        Nodes are not split after this time. A box is cut at a rate that is the sum of its side
+        lengths, after features are mapped to [0, 1]: by time t, a feature alone has t cuts on
+        average.
     n_jobs : int, default=None
         Number of threads for fit and prediction. None means 1, -1 all processors. The result does
         not depend on it.
@@ -92,7 +95,8 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
     prior_mean_, prior_scale_, prior_rate_, noise_variance_ : float
         The hyperparameters in use.
     log_marginal_likelihood_ : ndarray of shape (n_estimators,)
-        Log density of the training labels given each tree. Only for the hierarchical posterior.
+        Log density of the training labels given each tree, for comparing hyperparameters under
+        the model. Only for the hierarchical posterior.
     feature_range_ : tuple of two ndarrays of shape (n_features,)
         The range that is mapped to [0, 1].
     n_samples_seen_ : int
@@ -105,8 +109,8 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
     Notes
     -----
     The model is that of the paper. Where the paper leaves the branch time of a new point open, it
-    is integrated out exactly. Labels are split by structure alone: trees never look at y, so that
-    an irrelevant feature costs as much as a relevant one. Sample weights are not supported.
+    is integrated out: mean and variance of each component are exact. Cuts are placed without
+    looking at y, so that irrelevant features cost accuracy. Sample weights are not supported.
 
     References
     ----------
@@ -187,6 +191,7 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
         elif hasattr(self, "log_marginal_likelihood_"):
             del self.log_marginal_likelihood_
         self.n_samples_seen_ = len(labels)
+        self._fitted_lifetime = float(self.lifetime)
         return self
 
     def predict(
@@ -305,7 +310,9 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
 
     def _ensemble(self) -> Ensemble:
         check_is_fitted(self)
-        return Ensemble(self.trees_, self._label_models, self._hyperparameters(), self.lifetime)
+        return Ensemble(
+            self.trees_, self._label_models, self._hyperparameters(), self._fitted_lifetime
+        )
 
     def _map_distributions(
         self,
@@ -351,7 +358,7 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
         with np.errstate(over="ignore"):
             unit = 1.0 if np.all(np.isfinite(high - low)) else 0.5
         width = unit * high - unit * low
-        width[width == 0.0] = 1.0
+        width[width == 0.0] = unit
         scaled = np.empty(X.shape, dtype=np.float32)
         for rows in gen_batches(len(X), 65536):
             block = (unit * X[rows].astype(np.float64) - unit * low) / width
@@ -385,16 +392,23 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
             squared_deviation = float(((labels - mean) ** 2).sum())
         if not (math.isfinite(squared_deviation) and (constant or squared_deviation > 1e-290)):
             raise ValueError("The variance of y is too large or too small for float64: rescale y.")
+        if self.prior_mean is not None and not abs(float(self.prior_mean) - mean) < 1e145:
+            raise ValueError(f"prior_mean is too far from y for float64, got {self.prior_mean!r}.")
         self.prior_mean_, self.prior_scale_, self.prior_rate_, self.noise_variance_ = (
             heuristic_hyperparameters(
                 len(labels),
                 n_features,
                 mean,
                 squared_deviation,
-                self.prior_mean,
-                self.prior_scale,
-                self.prior_rate,
-                self.noise_variance,
+                *(
+                    None if value is None else float(value)
+                    for value in (
+                        self.prior_mean,
+                        self.prior_scale,
+                        self.prior_rate,
+                        self.noise_variance,
+                    )
+                ),
             )
         )
 
@@ -419,8 +433,13 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
             raise ValueError(f"prior_mean must be a number or None, got {self.prior_mean!r}.")
         for name in ("prior_scale", "prior_rate", "noise_variance"):
             value = getattr(self, name)
-            if value is not None and not (_is_finite_number(value) and value > 0):
-                raise ValueError(f"{name} must be a positive number or None, got {value!r}.")
+            if value is not None and not (
+                _is_finite_number(value) and _SMALLEST <= value <= _LARGEST
+            ):
+                raise ValueError(
+                    f"{name} must be None or a positive number, from {_SMALLEST:g} to "
+                    f"{_LARGEST:g}, got {value!r}."
+                )
         if not (isinstance(self.lifetime, Real) and self.lifetime > 0):
             raise ValueError(f"lifetime must be a positive number or inf, got {self.lifetime!r}.")
 

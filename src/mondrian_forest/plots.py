@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -56,8 +57,8 @@ class PredictionBandDisplay:
         X: ArrayLike,
         y: ArrayLike | None = None,
         *,
-        feature: int = 0,
-        levels: tuple[float, ...] = (0.5, 0.9),
+        feature: int | str = 0,
+        levels: float | tuple[float, ...] = (0.5, 0.9),
         margin: float = 0.4,
         ax: Any = None,
     ) -> PredictionBandDisplay:
@@ -71,9 +72,9 @@ class PredictionBandDisplay:
             Rows that set the range of the feature and the medians of the others.
         y : array-like of shape (n_samples,), default=None
             Labels, to draw the rows as points.
-        feature : int, default=0
-            Number of the feature.
-        levels : tuple of float, default=(0.5, 0.9)
+        feature : int or str, default=0
+            Number of the feature, or its name in the table that the forest was fitted to.
+        levels : float or tuple of float, default=(0.5, 0.9)
             Probabilities of the intervals.
         margin : float, default=0.4
             How far to go beyond the range of the feature, as a share of it.
@@ -95,12 +96,22 @@ class PredictionBandDisplay:
         >>> display.ax_.get_xlabel()
         'feature 0'
         """
+        if not hasattr(estimator, "predict_distribution"):
+            raise TypeError(
+                f"{type(estimator).__name__} has no predict_distribution: pass the forest itself "
+                "and rows as it sees them, for example pipeline[-1] and pipeline[:-1].transform(X)."
+            )
         table = check_array(X, dtype=np.float64)
+        names = list(getattr(estimator, "feature_names_in_", range(table.shape[1])))
+        if feature in names:
+            feature = names.index(feature)
+        if not (isinstance(feature, Integral) and 0 <= feature < table.shape[1]):
+            raise ValueError(f"feature must be one of {names}, got {feature!r}.")
+        levels = levels if isinstance(levels, tuple | list) else (levels,)
         low, high = table[:, feature].min(), table[:, feature].max()
         values = np.linspace(low - margin * (high - low), high + margin * (high - low), 500)
         grid = np.tile(np.median(table, axis=0), (len(values), 1))
         grid[:, feature] = values
-        names = getattr(estimator, "feature_names_in_", None)
         with warnings.catch_warnings():
             # The grid is an array whatever kind of table the forest was fitted on.
             warnings.filterwarnings("ignore", "X does not have valid feature names")
@@ -109,14 +120,14 @@ class PredictionBandDisplay:
             values,
             distribution.mean(),
             {level: distribution.interval(level) for level in levels},
-            f"feature {feature}" if names is None else str(names[feature]),
+            f"feature {feature}" if isinstance(names[feature], int) else str(names[feature]),
         )
         display.plot(ax=ax)
         if y is not None:
             display.ax_.plot(
                 table[:, feature], np.asarray(y), ".", color="black", markersize=3, label="data"
             )
-            display.ax_.legend(loc="best", frameon=False)
+            display.ax_.legend(loc="best", framealpha=0.8)
         return display
 
     def plot(self, *, ax: Any = None) -> PredictionBandDisplay:
@@ -133,8 +144,12 @@ class PredictionBandDisplay:
             This object.
         """
         if ax is None:
-            import matplotlib.pyplot as plt
-
+            try:
+                import matplotlib.pyplot as plt
+            except ModuleNotFoundError:
+                raise ModuleNotFoundError(
+                    "Plots need matplotlib: pip install 'mondrian-forest[plot]'."
+                ) from None
             _, ax = plt.subplots(figsize=(8.0, 4.5), layout="constrained")
         for number, level in enumerate(sorted(self.bands, reverse=True)):
             lower, upper = self.bands[level].T
@@ -150,7 +165,7 @@ class PredictionBandDisplay:
         ax.plot(self.feature_values, self.mean, color=_COLOUR, label="mean")
         ax.set_xlabel(self.feature_name)
         ax.set_ylabel("prediction")
-        ax.legend(loc="best", frameon=False)
+        ax.legend(loc="best", framealpha=0.8)
         self.ax_ = ax
         self.figure_ = ax.figure
         return self

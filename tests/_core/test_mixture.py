@@ -30,14 +30,8 @@ def component_arrays(mixture, i):
 
 
 def solve(mixture, levels):
-    n_rows = len(mixture.offset) - 1
-    mean, std = np.empty(n_rows), np.empty(n_rows)
-    for i in range(n_rows):
-        weight, location, scale = component_arrays(mixture, i)
-        mean[i] = weight @ location
-        std[i] = np.sqrt(weight @ (scale**2 + (location - mean[i]) ** 2))
-    out = np.empty((n_rows, len(levels)))
-    quantiles(mixture, np.asarray(levels), ndtri(levels), mean, std, out)
+    out = np.empty((len(mixture.offset) - 1, len(levels)))
+    quantiles(mixture, np.asarray(levels), ndtri(levels), out)
     return out
 
 
@@ -104,6 +98,31 @@ def test_quantiles_of_two_far_spikes_are_on_the_spikes():
     found = solve(mixture, np.array([0.1, 0.29, 0.31, 0.9]))[0]
     np.testing.assert_allclose(found, [-1e6, -1e6, 1e6, 1e6], atol=0.01)
     np.testing.assert_allclose(found[0], -1e6 + 1e-3 * norm.ppf(1 / 3), rtol=1e-12)
+
+
+@pytest.mark.parametrize("scale", [1e-6, 1e-13, 1e-15])
+def test_a_spike_does_not_catch_the_search_for_other_levels(scale):
+    mixture = Mixture(
+        np.array([0, 3]),
+        np.array([0.1, 0.88, 0.02]),
+        np.array([0.0, 5.0, -200.0]),
+        np.array([scale, 20.0, 1.0]),
+    )
+    levels = np.array([0.42, 0.46, 0.48, 0.49, 0.6])
+    for level, y in zip(levels, solve(mixture, levels)[0], strict=True):
+        weight, location, scales = component_arrays(mixture, 0)
+        step = 1e-12
+        assert weight @ norm.cdf(y - step, location, scales) <= level + 1e-13
+        assert weight @ norm.cdf(y + step, location, scales) >= level - 1e-13
+
+
+@pytest.mark.parametrize("level", [1e-300, 1e-100, 1e-50, 1e-20])
+def test_extreme_levels_keep_their_digits(level):
+    mixture = Mixture(
+        np.array([0, 2]), np.array([0.999, 0.001]), np.array([0.0, 0.0]), np.array([1.0, 100.0])
+    )
+    found = solve(mixture, np.array([level]))[0, 0]
+    assert found == pytest.approx(norm.ppf(level / 0.001, scale=100.0), rel=1e-6)
 
 
 def test_crps_equals_its_integral():

@@ -92,6 +92,15 @@ def test_the_number_of_cells_of_a_dense_cube(n_features, points_per_axis, lifeti
     assert_plausible(2 * norm.sf(abs(cells.mean() - expected) / error), n_trees)
 
 
+def test_a_cut_between_neighbouring_floats_follows_the_gaps():
+    """Three neighbouring numbers of single precision: either gap holds the cut half of the time."""
+    middle = np.nextafter(np.float32(0.5), np.float32(1))
+    rows = np.array([[0.5], [middle], [np.nextafter(middle, np.float32(1))]], dtype=np.float32)
+    n_trees = 4000
+    lower_gap = sum(tree.threshold[0] == rows[0, 0] for tree in sample_many(rows, n_trees, seed=5))
+    assert_plausible(chisquare([lower_gap, n_trees - lower_gap]).pvalue, n_trees)
+
+
 def topology(tree):
     """Root feature, which points went left, and the feature that separates the last two."""
     left = tree.left_child[0]
@@ -134,17 +143,21 @@ def test_trees_on_three_points_have_the_enumerated_probabilities():
     assert_plausible(chisquare(list(counts.values()), expected).pvalue, n_trees)
 
 
-@pytest.mark.parametrize("min_samples_split", [2, 5])
-def test_kernel_and_reference_sample_from_one_law(min_samples_split):
-    """Numbers of leaves and depths, against the literal transcription of Alg. 2."""
+def deepest(node):
+    return 1 + max(map(deepest, node.children)) if node.children else 0
+
+
+@pytest.mark.parametrize(("min_samples_split", "lifetime"), [(2, 2.0), (5, np.inf), (5, 4.0)])
+def test_kernel_and_reference_sample_from_one_law(min_samples_split, lifetime):
+    """Numbers of leaves, depths and times, against the literal transcription of Alg. 2."""
     generator = np.random.default_rng(0)
     rows = generator.random((20, 2)).astype(np.float32)
     rows[10:, 0] = np.round(rows[10:, 0], 1)
     n_trees = 1500
-    fast = sample_many(rows, n_trees, min_samples_split, seed=4)
+    fast = sample_many(rows, n_trees, min_samples_split, lifetime, seed=4)
     slow = [
         sample_mondrian_block(
-            rows.astype(float), list(range(20)), None, min_samples_split, np.inf, generator
+            rows.astype(float), list(range(20)), None, min_samples_split, lifetime, generator
         )
         for _ in range(n_trees)
     ]
@@ -153,6 +166,7 @@ def test_kernel_and_reference_sample_from_one_law(min_samples_split):
             [np.sum(tree.left_child < 0) for tree in fast],
             [sum(not node.children for node in root.walk()) for root in slow],
         ),
+        "depth": ([tree.depth for tree in fast], [deepest(root) for root in slow]),
         "total time": (
             [tree.split_time[np.isfinite(tree.split_time)].sum() for tree in fast],
             [sum(node.split_time for node in root.walk() if node.children) for root in slow],

@@ -62,17 +62,6 @@ def lower_tail(mixture: Mixture, i: int, y: float, sign: float) -> float:
 
 
 @kernel
-def density(mixture: Mixture, i: int, y: float) -> float:
-    """Return the density of mixture i at y."""
-    total = 0.0
-    for k in range(mixture.offset[i], mixture.offset[i + 1]):
-        scale = mixture.scale[k]
-        standard = (y - mixture.location[k]) / scale
-        total += mixture.weight[k] / scale * math.exp(-0.5 * standard * standard)
-    return total * _DENSITY_AT_ZERO
-
-
-@kernel
 def cumulative(mixture: Mixture, y: NDArray[np.float64], out: NDArray[np.float64]) -> None:
     """Set ``out[i]`` to P(Y <= y[i]) under mixture i."""
     for i in range(len(y)):
@@ -80,32 +69,49 @@ def cumulative(mixture: Mixture, y: NDArray[np.float64], out: NDArray[np.float64
 
 
 @kernel
-def _quantile(
-    mixture: Mixture, i: int, level: float, start: float, low: float, high: float, tolerance: float
-) -> float:
-    """Solve P(Y <= y) = level between low and high: Newton steps, bisection where they leave.
+def _quantile(mixture: Mixture, i: int, level: float, low: float, high: float) -> float:
+    """Solve P(Y <= y) = level between low and high, by the method of Chandrupatla (1997).
 
-    The smaller tail is matched, so that extreme levels keep their digits.
+    Inverse quadratic interpolation where three points allow it, else bisection; it ends when the
+    bracket is as narrow as double precision allows, whatever the shape of the mixture. The smaller
+    tail is matched, so that extreme levels keep their digits.
     """
     sign = 1.0 if level <= 0.5 else -1.0
     tail = level if level <= 0.5 else 1.0 - level
-    y = min(max(start, low), high)
+    # a and b bracket the solution, b is the newest point, c the one before; g is the excess.
+    a, b = low, high
+    g_a = sign * (lower_tail(mixture, i, a, sign) - tail)
+    g_b = sign * (lower_tail(mixture, i, b, sign) - tail)
+    if g_a >= 0.0:
+        return a
+    if g_b <= 0.0:
+        return b
+    fraction = 0.5
     for _ in range(200):
-        excess = sign * (lower_tail(mixture, i, y, sign) - tail)
-        if excess == 0.0:
-            return y
-        if excess < 0.0:
-            low = y
+        y = a + fraction * (b - a)
+        g = sign * (lower_tail(mixture, i, y, sign) - tail)
+        if (g > 0.0) == (g_a > 0.0):
+            c, g_c = a, g_a
         else:
-            high = y
-        slope = density(mixture, i, y)
-        step = y - excess / slope if slope > 0.0 else low - 1.0
-        if not low < step < high:
-            step = low + 0.5 * (high - low)
-        if abs(step - y) <= tolerance:
-            return step
-        y = step
-    return y
+            c, g_c = b, g_b
+            b, g_b = a, g_a
+        a, g_a = y, g
+        best = a if abs(g_a) < abs(g_b) else b
+        width = abs(b - a)
+        tolerance = 2e-16 * abs(best) + 5e-324
+        if g_a == 0.0 or width <= 2.0 * tolerance:
+            return best
+        fraction = 0.5
+        position = (a - b) / (c - b)
+        share = (g_a - g_b) / (g_c - g_b)
+        if share * share < position and (1.0 - share) * (1.0 - share) < 1.0 - position:
+            fraction = (g_a / (g_b - g_a)) * (g_c / (g_b - g_c)) + ((c - a) / (b - a)) * (
+                g_a / (g_c - g_a)
+            ) * (g_b / (g_c - g_b))
+        # Stay off the ends, so that the bracket shrinks from both sides.
+        margin = tolerance / width
+        fraction = min(max(fraction, margin), 1.0 - margin)
+    return best
 
 
 @kernel
@@ -113,8 +119,6 @@ def quantiles(
     mixture: Mixture,
     levels: NDArray[np.float64],
     normal_quantiles: NDArray[np.float64],
-    mean: NDArray[np.float64],
-    std: NDArray[np.float64],
     out: NDArray[np.float64],
 ) -> None:
     """Set ``out[i, q]`` to the quantile of mixture i at ``levels[q]``, which must be ascending.
@@ -136,9 +140,7 @@ def quantiles(
                 low = min(low, value)
                 high = max(high, value)
             low = max(low, previous)
-            start = mean[i] + standard * std[i]
-            tolerance = 1e-14 * std[i] + 4e-16 * abs(mean[i])
-            previous = _quantile(mixture, i, levels[q], start, low, max(low, high), tolerance)
+            previous = _quantile(mixture, i, levels[q], low, max(low, high))
             out[i, q] = previous
 
 

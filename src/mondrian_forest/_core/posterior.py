@@ -66,7 +66,8 @@ def heuristic_hyperparameters(
         prior_mean = label_mean
     noise_ratio = min(2000, 2 * n_rows)  # K in the paper
     if prior_scale is None:
-        variance = squared_deviation / n_rows + (label_mean - prior_mean) ** 2
+        difference = label_mean - prior_mean
+        variance = squared_deviation / n_rows + difference * difference
         if variance == 0.0:
             variance = 1.0
         prior_scale = variance / (0.5 + 1.0 / noise_ratio)

@@ -111,12 +111,24 @@ def sample_cut(
             if position < side:
                 break
             position -= side
-    low = np.float64(lower[feature])
-    side = np.float64(upper[feature]) - low
-    threshold = np.float32(low + uniform(random_state) * side)
-    while threshold >= upper[feature]:  # float32 rounded it up to the upper bound
-        threshold = np.float32(low + uniform(random_state) * side)
-    return feature, threshold
+    return feature, uniform_between(random_state, lower[feature], upper[feature])
+
+
+@kernel
+def uniform_between(
+    random_state: NDArray[np.uint64], low: np.float32, high: np.float32
+) -> np.float32:
+    """Draw uniformly from [low, high) and round down to single precision.
+
+    Rounded down, the draw separates the same single precision numbers as the exact one.
+    """
+    while True:
+        exact = np.float64(low) + uniform(random_state) * (np.float64(high) - np.float64(low))
+        draw = np.float32(exact)
+        if np.float64(draw) > exact:
+            draw = np.nextafter(draw, low)
+        if draw < high:  # else the exact draw was rounded up, in double precision
+            return draw
 
 
 @kernel

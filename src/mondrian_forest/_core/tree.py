@@ -18,7 +18,7 @@ NO_CHILD = -1
 class Tree(NamedTuple):
     """Structure of a Mondrian tree, label-free; see the notation table of ``_core``.
 
-    Per node: 28 bytes, and 8 bytes for each feature.
+    Per node: 24 bytes, and 8 bytes for each feature.
     """
 
     left_child: NDArray[np.int32]

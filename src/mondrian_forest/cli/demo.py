@@ -23,6 +23,10 @@ def demo(
     seed: Annotated[int, typer.Option(min=0, max=2**31, help="Random seed.")] = 0,
 ) -> None:
     """Fit a forest to a wave with a gap in it, and show how sure it is where."""
+    if picture.is_dir() or not picture.parent.is_dir():
+        typer.echo(f"The picture cannot be saved as {picture}: name a file in a folder.", err=True)
+        raise typer.Exit(1)
+    picture = picture if picture.suffix else picture.with_suffix(".png")
     # Slow imports only now, so that the help appears at once.
     from rich.console import Console
     from rich.table import Table
@@ -36,6 +40,7 @@ def demo(
         X, y = make_gap_wave(1000, noise=noise, random_state=seed)
         held_out_X, held_out_y = make_gap_wave(1000, noise=noise, random_state=seed + 1)
         forest = MondrianForestRegressor(noise_variance=noise**2, random_state=seed)
+        forest.fit(X[:20], y[:20])  # compiles, on the first run
         start = perf_counter()
         forest.fit(X, y)
         seconds = perf_counter() - start
