@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from mondrian_forest import MondrianForestRegressor
-from mondrian_forest._core.posterior import label_moments, upward_pass
+from mondrian_forest._core.posterior import label_moments, log_marginal_likelihood, upward_pass
 from mondrian_forest._core.rng import random_states
 from mondrian_forest._core.sample import sample_tree
 
@@ -55,9 +55,9 @@ def test_the_forest_is_the_average_of_its_trees():
     forest = MondrianForestRegressor(4, random_state=3).fit(X, y)
     query = X[:50] + 0.1
     means, variances = [], []
-    for tree, model in zip(forest.trees_, forest._label_models, strict=True):
+    for learner in forest._learners:
         single = MondrianForestRegressor(1, random_state=3).fit(X, y)
-        single.trees_, single._label_models = [tree], [model]
+        single._learners = [learner]
         mean, std = single.predict(query, return_std=True)
         means.append(mean)
         variances.append(std**2)
@@ -75,9 +75,11 @@ def test_log_marginal_likelihood_is_that_of_each_tree():
     entropy = np.random.RandomState(5).randint(2**32, size=4, dtype=np.uint64)
     states = random_states(np.random.SeedSequence(entropy.tolist()), 2)
     for state, expected in zip(states, forest.log_marginal_likelihood_, strict=True):
-        tree, row_order, first_row = sample_tree(rows, 10, np.inf, state)
-        moments = label_moments(tree, y, row_order, first_row)
-        assert upward_pass(tree, moments, forest._hyperparameters())[1] == expected
+        tree, row_lists = sample_tree(rows, 10, np.inf, state)
+        moments = label_moments(tree, y, row_lists)
+        prior = forest._hyperparameters()
+        evidence = upward_pass(tree, moments, prior)
+        assert log_marginal_likelihood(tree, moments, prior, evidence) == expected
 
 
 @pytest.mark.parametrize("posterior", ["hierarchical", "empirical"])
@@ -240,7 +242,9 @@ def test_bytes_per_node_stay_within_budget():
     X, y = waves(5000, n_features=8)
     forest = MondrianForestRegressor(2, random_state=0).fit(X, y)
     n_nodes = sum(tree.n_nodes for tree in forest.trees_)
-    assert len(pickle.dumps(forest)) <= 110 * n_nodes + 10_000
+    learning = len(pickle.dumps(forest))
+    assert learning <= 140 * n_nodes + (8 * 4 + 8 + 2 * 4) * 5000 + 5000
+    assert len(pickle.dumps(forest.freeze())) <= 120 * n_nodes + 5000
 
 
 # Degenerate but legal input

@@ -7,7 +7,7 @@ from mondrian_forest._core.predict import allocate_workspace, route
 from mondrian_forest._core.reference import Node
 from mondrian_forest._core.rng import random_states
 from mondrian_forest._core.sample import sample_tree
-from mondrian_forest._core.tree import NO_CHILD, Tree
+from mondrian_forest._core.tree import NO_CHILD, NO_ROW, RowLists, Tree
 
 
 def grow(rows, min_samples_split=2, lifetime=np.inf, seed=0):
@@ -32,11 +32,23 @@ def small_table(seed, n_rows=12, n_features=3):
     return rows, generator.normal(3.0, 2.0, n_rows)
 
 
+def rows_in(tree: Tree, row_lists: RowLists, number=0) -> list[int]:
+    """Return the numbers of the rows in a node."""
+    left = int(tree.left_child[number])
+    if left != NO_CHILD:
+        assert row_lists.first[number] == NO_ROW
+        return rows_in(tree, row_lists, left) + rows_in(tree, row_lists, left + 1)
+    found, row = [], int(row_lists.first[number])
+    while row != NO_ROW:
+        found.append(row)
+        row = int(row_lists.next[row])
+    return found
+
+
 def check_tree_invariants(
     tree: Tree,
     rows,
-    row_order,
-    first_row,
+    row_lists,
     min_samples_split=2,
     lifetime=np.inf,
     labels=None,
@@ -44,14 +56,15 @@ def check_tree_invariants(
 ):
     """Assert all that must hold for any tree on these rows."""
     n_nodes = tree.n_nodes
-    assert sorted(row_order) == list(range(len(rows)))
+    assert sorted(rows_in(tree, row_lists)) == list(range(len(rows)))
     assert tree.n_samples[0] == len(rows)
     seen = np.zeros(n_nodes, dtype=int)
     depth = np.zeros(n_nodes, dtype=int)
     parent_time = np.zeros(n_nodes)
     seen[0] = 1
-    for node in range(n_nodes):
-        numbers = row_order[first_row[node] : first_row[node] + tree.n_samples[node]]
+    for node in preorder_numbers(tree):
+        numbers = rows_in(tree, row_lists, node)
+        assert tree.n_samples[node] == len(numbers)
         inside = rows[numbers]
         np.testing.assert_array_equal(tree.lower[node], inside.min(axis=0))
         np.testing.assert_array_equal(tree.upper[node], inside.max(axis=0))
@@ -69,11 +82,11 @@ def check_tree_invariants(
         if left == NO_CHILD:
             assert tree.split_time[node] == np.inf
             assert tree.split_feature[node] == -1
+            assert tree.height[node] == 0
             if lifetime == np.inf:
                 assert len(numbers) < min_samples_split or not np.ptp(inside, axis=0).any()
             continue
         right = left + 1
-        assert left > node
         seen[[left, right]] += 1
         assert len(numbers) >= min_samples_split
         assert parent_time[node] < tree.split_time[node] < lifetime
@@ -86,17 +99,15 @@ def check_tree_invariants(
             assert (tree.lower[child] >= tree.lower[node]).all()
             assert (tree.upper[child] <= tree.upper[node]).all()
         assert tree.n_samples[left] + tree.n_samples[right] == tree.n_samples[node]
-        assert first_row[left] == first_row[node]
-        assert first_row[right] == first_row[left] + tree.n_samples[left]
+        assert tree.height[node] == 1 + max(tree.height[[left, right]])
     assert (seen == 1).all()
     assert tree.depth == depth.max()
 
 
-def as_reference(tree: Tree, row_order, first_row, number=0, parent=None) -> Node:
+def as_reference(tree: Tree, row_lists: RowLists, number=0, parent=None) -> Node:
     """Return the tree as linked nodes."""
-    start = first_row[number]
     node = Node(
-        rows=[int(i) for i in row_order[start : start + tree.n_samples[number]]],
+        rows=rows_in(tree, row_lists, number),
         lower=tree.lower[number].astype(float),
         upper=tree.upper[number].astype(float),
         parent=parent,
@@ -106,9 +117,7 @@ def as_reference(tree: Tree, row_order, first_row, number=0, parent=None) -> Nod
     )
     if tree.left_child[number] != NO_CHILD:
         left = int(tree.left_child[number])
-        node.children = [
-            as_reference(tree, row_order, first_row, child, node) for child in (left, left + 1)
-        ]
+        node.children = [as_reference(tree, row_lists, child, node) for child in (left, left + 1)]
     return node
 
 

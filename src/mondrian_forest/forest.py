@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable
 from numbers import Integral, Real
@@ -14,14 +15,23 @@ from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils import check_random_state, gen_batches
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from ._core.learn import (
+    Learner,
+    Settings,
+    in_use,
+    learn_batch,
+    learn_more,
+    log_likelihood,
+    no_evidence,
+    renew_evidence,
+    with_room,
+)
 from ._core.mixture import Mixture
 from ._core.posterior import (
-    Evidence,
     Hyperparameters,
     LabelMoments,
+    LabelSums,
     heuristic_hyperparameters,
-    label_moments,
-    upward_pass,
 )
 from ._core.predict import (
     Ensemble,
@@ -31,8 +41,7 @@ from ._core.predict import (
     predict_moments,
 )
 from ._core.rng import random_states
-from ._core.sample import sample_tree
-from ._core.tree import Tree
+from ._core.tree import RowLists, Tree, enlarge
 from .distribution import PredictiveDistribution
 
 _POSTERIORS = ("hierarchical", "empirical")
@@ -42,8 +51,14 @@ _LARGEST_MIXTURE_BLOCK = 2**13
 """The same where the components of all trees are held at once."""
 _SMALLEST, _LARGEST = 1e-290, 1e290
 """Bounds of hyperparameters, within which neither they nor their reciprocals overflow."""
+_FEWEST_ROWS_FOR_THREADS = 100
+"""Fewer rows join the trees faster than threads start."""
+_WIDEST = 2.0
+"""How many times the known feature range rows may span before trees are sampled anew."""
 _FARTHEST = 1e30
 """Scaled features are clipped to this, so that float32 holds them and distances stay finite."""
+
+_LOGGER = logging.getLogger("mondrian_forest")
 
 Result = TypeVar("Result")
 
@@ -157,6 +172,9 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
         self.n_jobs = n_jobs
         self.random_state = random_state
 
+    _label_sums: LabelSums
+    _review_at: int
+
     def fit(self, X: ArrayLike, y: ArrayLike) -> MondrianForestRegressor:
         """Fit the forest to training data, forgetting any earlier fit.
 
@@ -174,25 +192,125 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
         _check_one_target(y)
         table, labels = validate_data(self, X, y, dtype=[np.float64, np.float32], y_numeric=True)
         labels = np.asarray(labels, dtype=np.float64)
-        self.feature_range_ = self._find_feature_range(table)
-        self._set_hyperparameters(labels, table.shape[1])
-        rows = self._scale(table)
+        label_sums = LabelSums.of(labels)
+        self._seen_range = (
+            table.min(axis=0).astype(np.float64),
+            table.max(axis=0).astype(np.float64),
+        )
+        self._set_feature_range(*self._find_feature_range(table.shape[1]))
+        self._estimate(label_sums)
+        self._settings = Settings(
+            self.min_samples_split, self.lifetime, self.posterior == "hierarchical"
+        )
+        self._rows = self._scale(table)
+        self._labels = labels.copy()
+        self.n_samples_seen_ = len(labels)
         seed = np.random.SeedSequence(
             check_random_state(self.random_state).randint(2**32, size=4, dtype=np.uint64).tolist()
         )
-        states = random_states(seed, self.n_estimators)
-        grown = Parallel(n_jobs=self.n_jobs, require="sharedmem")(
-            delayed(self._grow)(rows, labels, state) for state in states
-        )
-        self.trees_: list[Tree] = [tree for tree, _, _ in grown]
-        self._label_models = [label_model for _, label_model, _ in grown]
-        if self.posterior == "hierarchical":
-            self.log_marginal_likelihood_ = np.array([evidence for _, _, evidence in grown])
-        elif hasattr(self, "log_marginal_likelihood_"):
-            del self.log_marginal_likelihood_
-        self.n_samples_seen_ = len(labels)
-        self._fitted_lifetime = float(self.lifetime)
+        self._random_states = random_states(seed, self.n_estimators)
+        self._sample_all()
+        self._has_rescaled = False
         return self
+
+    def partial_fit(self, X: ArrayLike, y: ArrayLike) -> MondrianForestRegressor:
+        """Learn more rows, one by one, in time that grows like the logarithm of the rows seen.
+
+        The forest that results has the same law as one fitted to all rows at once, whatever their
+        order and the size of the calls; without an earlier fit this is the first one.
+
+        Hyperparameters that were not given are estimated again whenever the number of rows has
+        grown by a tenth. So is the feature range, if it was not given: when the rows seen span more
+        than twice the known range in some feature, the range is set to what was seen and all trees
+        are sampled anew from the stored rows.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+        y : array-like of shape (n_samples,)
+
+        Returns
+        -------
+        self
+        """
+        if not hasattr(self, "_learners"):
+            return self.fit(X, y)
+        if self._is_frozen():
+            raise ValueError(
+                "This forest has dropped its training rows with freeze() and cannot learn more: "
+                "fit it again, or keep a copy that is not frozen."
+            )
+        table, labels = self._check_more(X, y)
+        begin = self.n_samples_seen_
+        end = begin + len(labels)
+        label_sums = self._label_sums.plus(LabelSums.of(labels))
+        is_due = end >= self._review_at
+        if is_due:
+            self._check_parameters()
+            self._check_labels(label_sums)
+        # Nothing has changed up to here, so that an error leaves the forest as it was.
+        low, high = self._seen_range
+        self._seen_range = np.minimum(low, table.min(axis=0)), np.maximum(high, table.max(axis=0))
+        self._label_sums = label_sums
+        must_resample = is_due and self._has_outgrown_its_range()
+        if must_resample:
+            self._widen_range()
+        if is_due:
+            self._estimate(label_sums)
+        self._make_room(end)
+        self._rows[begin:end] = self._scale(table)
+        self._labels[begin:end] = labels
+        self.n_samples_seen_ = end
+        if must_resample:
+            self._sample_all()
+        else:
+            self._extend_all(begin, end, is_due)
+        return self
+
+    def freeze(self) -> MondrianForestRegressor:
+        """Drop the training rows, and all that only learning needs; predictions stay the same.
+
+        Afterwards ``partial_fit`` is refused.
+
+        Returns
+        -------
+        self
+        """
+        check_is_fitted(self)
+        if not self._is_frozen():
+            if self._settings.has_evidence:
+                self._log_likelihoods = self.log_marginal_likelihood_
+            nothing = np.empty(0)
+            for number, learner in enumerate(self._learners):
+                used = in_use(learner)
+                self._learners[number] = Learner(
+                    used.n_nodes,
+                    enlarge(used.tree, used.n_nodes),
+                    RowLists(np.empty(0, np.int32), np.empty(0, np.int32)),
+                    LabelMoments(nothing, nothing)
+                    if self._settings.has_evidence
+                    else enlarge(used.moments, used.n_nodes),
+                    enlarge(used.evidence, len(used.evidence.mean)),
+                )
+            self._rows, self._labels = self._rows[:0].copy(), self._labels[:0].copy()
+        return self
+
+    @property
+    def trees_(self) -> list[Tree]:
+        """The trees, as flat arrays."""
+        check_is_fitted(self)
+        return [in_use(learner).tree for learner in self._learners]
+
+    @property
+    def log_marginal_likelihood_(self) -> NDArray[np.float64]:
+        """Log density of the training labels given each tree, shape (n_estimators,)."""
+        check_is_fitted(self)
+        if not self._settings.has_evidence:
+            raise AttributeError("The empirical posterior has no log_marginal_likelihood_.")
+        if self._is_frozen():
+            return self._log_likelihoods.copy()
+        hyperparameters = self._hyperparameters()
+        return np.array([log_likelihood(learner, hyperparameters) for learner in self._learners])
 
     def predict(
         self, X: ArrayLike, return_std: bool = False
@@ -297,21 +415,126 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
 
         return np.concatenate(self._map_blocks(X, block_leaves, _LARGEST_BLOCK))
 
-    def _grow(
-        self, rows: NDArray[np.float32], labels: NDArray[np.float64], state: NDArray[np.uint64]
-    ) -> tuple[Tree, Evidence | LabelMoments, float]:
-        """Sample one tree; return it with its label model and log marginal likelihood."""
-        tree, row_order, first_row = sample_tree(rows, self.min_samples_split, self.lifetime, state)
-        moments = label_moments(tree, labels, row_order, first_row)
-        if self.posterior == "empirical":
-            return tree, moments, math.nan
-        evidence, log_likelihood = upward_pass(tree, moments, self._hyperparameters())
-        return tree, evidence, log_likelihood
+    def _is_frozen(self) -> bool:
+        return len(self._rows) < self.n_samples_seen_
+
+    def _sample_all(self) -> None:
+        """Sample all trees on the stored rows, each with its own random stream."""
+        rows, labels = self._rows[: self.n_samples_seen_], self._labels[: self.n_samples_seen_]
+        hyperparameters = self._hyperparameters()
+        self._learners: list[Learner] = Parallel(n_jobs=self.n_jobs, require="sharedmem")(
+            delayed(learn_batch)(rows, labels, self._settings, hyperparameters, state)
+            for state in self._random_states
+        )
+
+    def _extend_all(self, begin: int, end: int, is_due: bool) -> None:
+        """Let new rows join all trees; after new hyperparameters, compute all evidence anew."""
+        hyperparameters = self._hyperparameters()
+
+        def extend(number: int) -> None:
+            learner = self._learners[number]
+            renews = is_due and self._settings.has_evidence
+            more = learn_more(
+                learner._replace(evidence=no_evidence()) if renews else learner,
+                self._rows,
+                self._labels,
+                begin,
+                end,
+                self._settings,
+                hyperparameters,
+                self._random_states[number],
+            )
+            self._learners[number] = learner._replace(n_nodes=more.n_nodes)
+            if renews:
+                renew_evidence(self._learners[number], hyperparameters)
+
+        numbers = range(len(self._learners))
+        if end - begin < _FEWEST_ROWS_FOR_THREADS and not is_due:
+            for number in numbers:
+                extend(number)
+        else:
+            Parallel(n_jobs=self.n_jobs, require="sharedmem")(
+                delayed(extend)(number) for number in numbers
+            )
+
+    def _make_room(self, n_rows: int) -> None:
+        """Enlarge the arrays that cannot hold ``n_rows`` rows, by half and more."""
+        room = n_rows + len(self._rows) // 2
+        if n_rows > len(self._rows):
+            self._rows, self._labels = enlarge((self._rows, self._labels), room)
+        if n_rows > len(self._learners[0].row_lists.next):
+            self._learners = [with_room(learner, room) for learner in self._learners]
+
+    def _has_outgrown_its_range(self) -> bool:
+        if self.feature_range is not None:
+            return False
+        low, high = self.feature_range_
+        seen_low, seen_high = self._seen_range
+        with np.errstate(over="ignore"):
+            return bool(
+                np.any(0.5 * seen_high - 0.5 * seen_low > _WIDEST * (0.5 * high - 0.5 * low))
+            )
+
+    def _widen_range(self) -> None:
+        """Set the feature range to what was seen, and rescale the stored rows."""
+        if not self._has_rescaled:
+            _LOGGER.info(
+                "Rows span more than %g times the feature range: it is widened, and all trees are "
+                "sampled anew, now and whenever this happens again; feature_range avoids it.",
+                _WIDEST,
+            )
+            self._has_rescaled = True
+        unit, shifted_low, width = self._scaling
+        seen = self.n_samples_seen_
+        self._set_feature_range(*self._seen_range)
+        new_unit, new_shifted_low, new_width = self._scaling
+        for rows in gen_batches(seen, 65536):
+            half = (self._rows[rows] * width + shifted_low) * (0.5 / unit)
+            self._rows[rows] = (half - new_shifted_low * (0.5 / new_unit)) / (
+                new_width * (0.5 / new_unit)
+            )
+
+    def _check_more(self, X: ArrayLike, y: ArrayLike) -> tuple[NDArray[Any], NDArray[np.float64]]:
+        """Validate rows for ``partial_fit``; plain arrays in a tenth of the usual time."""
+        if (
+            type(X) is np.ndarray
+            and type(y) is np.ndarray
+            and X.dtype == y.dtype == np.float64
+            and X.ndim == 2
+            and X.shape[1] == self.n_features_in_
+            and y.shape == X.shape[:1]
+            and len(y) > 0
+            and not hasattr(self, "feature_names_in_")
+            and math.isfinite(X.sum() + y.sum())  # else it is looked at more closely below
+        ):
+            return X, y
+        _check_one_target(y)
+        table, labels = validate_data(
+            self, X, y, dtype=[np.float64, np.float32], y_numeric=True, reset=False
+        )
+        return table, np.asarray(labels, dtype=np.float64)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out the room for more rows and nodes."""
+        state: dict[str, Any] = super().__getstate__()
+        if "_learners" in state:
+            state = state | {
+                "_learners": [in_use(learner) for learner in self._learners],
+                "_rows": self._rows[: self.n_samples_seen_],
+                "_labels": self._labels[: self.n_samples_seen_],
+            }
+        return state
 
     def _ensemble(self) -> Ensemble:
         check_is_fitted(self)
+        used = [in_use(learner) for learner in self._learners]
         return Ensemble(
-            self.trees_, self._label_models, self._hyperparameters(), self._fitted_lifetime
+            [learner.tree for learner in used],
+            [learner.evidence for learner in used]
+            if self._settings.has_evidence
+            else [learner.moments for learner in used],
+            self._hyperparameters(),
+            self._settings.lifetime,
         )
 
     def _map_distributions(
@@ -336,7 +559,7 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
     ) -> list[Result]:
         """Apply ``predict_block`` to blocks of scaled rows, in threads and in order."""
         table = validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
-        deepest = max(tree.depth for tree in self.trees_)
+        deepest = max(int(learner.tree.height[0]) for learner in self._learners)
         # One block for each thread, but smaller ones for very deep trees, which can have as many
         # exits for each row.
         block = max(1, min(largest_block, 2**26 // (deepest + 2)))
@@ -351,28 +574,33 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
             )
         )
 
-    def _scale(self, X: NDArray[Any]) -> NDArray[np.float32]:
-        """Map features from their range to [0, 1] in float64, then store as float32."""
-        low, high = self.feature_range_
+    def _set_feature_range(self, low: NDArray[np.float64], high: NDArray[np.float64]) -> None:
+        self.feature_range_ = low, high
         # Halving keeps the difference of two numbers near the end of the float64 range finite.
         with np.errstate(over="ignore"):
             unit = 1.0 if np.all(np.isfinite(high - low)) else 0.5
         width = unit * high - unit * low
         width[width == 0.0] = unit
+        self._scaling = unit, unit * low, width
+
+    def _scale(self, X: NDArray[Any]) -> NDArray[np.float32]:
+        """Map features from their range to [0, 1] in float64, then store as float32."""
+        unit, shifted_low, width = self._scaling
         scaled = np.empty(X.shape, dtype=np.float32)
-        for rows in gen_batches(len(X), 65536):
-            block = (unit * X[rows].astype(np.float64) - unit * low) / width
-            scaled[rows] = np.clip(block, -_FARTHEST, _FARTHEST)
+        for start in range(0, len(X), 65536):
+            rows = slice(start, start + 65536)
+            block = (unit * X[rows].astype(np.float64) - shifted_low) / width
+            scaled[rows] = block.clip(-_FARTHEST, _FARTHEST)
         return scaled
 
     def _find_feature_range(
-        self, X: NDArray[Any]
+        self, n_features: int
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         if self.feature_range is None:
-            return X.min(axis=0).astype(np.float64), X.max(axis=0).astype(np.float64)
+            return self._seen_range
         try:
             low, high = (
-                np.broadcast_to(np.asarray(end, dtype=np.float64), X.shape[1:]).copy()
+                np.broadcast_to(np.asarray(end, dtype=np.float64), n_features).copy()
                 for end in self.feature_range
             )
         except (TypeError, ValueError):
@@ -380,26 +608,28 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
         if low.size == 0 or not np.all(np.isfinite(low) & np.isfinite(high) & (low < high)):
             raise ValueError(
                 "feature_range must be a pair (low, high) of finite numbers or of arrays of "
-                f"{X.shape[1]} numbers, one for each feature, with low < high, "
+                f"{n_features} numbers, one for each feature, with low < high, "
                 f"got {self.feature_range!r}."
             )
         return low, high
 
-    def _set_hyperparameters(self, labels: NDArray[np.float64], n_features: int) -> None:
-        with np.errstate(over="ignore", under="ignore"):
-            constant = labels.min() == labels.max()
-            mean = float(labels[0] if constant else labels.mean())
-            squared_deviation = float(((labels - mean) ** 2).sum())
-        if not (math.isfinite(squared_deviation) and (constant or squared_deviation > 1e-290)):
+    def _check_labels(self, label_sums: LabelSums) -> None:
+        _, mean, squared_deviation = label_sums
+        if not (squared_deviation == 0.0 or 1e-290 < squared_deviation < math.inf):
             raise ValueError("The variance of y is too large or too small for float64: rescale y.")
         if self.prior_mean is not None and not abs(float(self.prior_mean) - mean) < 1e145:
             raise ValueError(f"prior_mean is too far from y for float64, got {self.prior_mean!r}.")
+
+    def _estimate(self, label_sums: LabelSums) -> None:
+        """Set the hyperparameters that were not given, and when to do so again."""
+        self._check_labels(label_sums)
+        self._label_sums = label_sums
         self.prior_mean_, self.prior_scale_, self.prior_rate_, self.noise_variance_ = (
             heuristic_hyperparameters(
-                len(labels),
-                n_features,
-                mean,
-                squared_deviation,
+                label_sums.n_rows,
+                self.n_features_in_,
+                label_sums.mean,
+                label_sums.squared_deviation,
                 *(
                     None if value is None else float(value)
                     for value in (
@@ -411,6 +641,7 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
                 ),
             )
         )
+        self._review_at = max(label_sums.n_rows + 1, math.ceil(1.1 * label_sums.n_rows))
 
     def _hyperparameters(self) -> Hyperparameters:
         return Hyperparameters(

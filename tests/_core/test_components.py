@@ -12,11 +12,12 @@ from mondrian_forest._core.posterior import (
     Hyperparameters,
     LabelMoments,
     label_moments,
+    log_marginal_likelihood,
     upward_pass,
 )
 from mondrian_forest._core.predict import Ensemble, predict_moments
 from mondrian_forest._core.tree import Tree
-from trees import as_reference, grow, preorder_numbers, routed, small_table
+from trees import as_reference, grow, preorder_numbers, routed, rows_in, small_table
 
 PRIOR = Hyperparameters(3.0, 8.0, 0.4, 0.3)
 
@@ -60,9 +61,9 @@ def test_branch_moments_equal_adaptive_quadrature(start, duration, distance):
 @pytest.mark.parametrize("seed", range(3))
 def test_components_equal_a_dense_solve_integrated_over_the_branch_time(seed, lifetime):
     rows, labels = small_table(seed, n_rows=8)
-    tree, row_order, first_row = grow(rows, 3, lifetime, seed)
-    moments = label_moments(tree, labels, row_order, first_row)
-    evidence, _ = upward_pass(tree, moments, PRIOR)
+    tree, row_lists = grow(rows, 3, lifetime, seed)
+    moments = label_moments(tree, labels, row_lists)
+    evidence = upward_pass(tree, moments, PRIOR)
     query = np.random.default_rng(seed).uniform(-0.3, 1.3, (3, 3)).astype(np.float32)
     query[0] = rows[0]
     space = routed(tree, query, lifetime)
@@ -70,7 +71,7 @@ def test_components_equal_a_dense_solve_integrated_over_the_branch_time(seed, li
     fill_components(tree, evidence, PRIOR, lifetime, *space)
 
     prior = reference.Prior(*PRIOR)
-    root = as_reference(tree, row_order, first_row)
+    root = as_reference(tree, row_lists)
     node_of = dict(zip(preorder_numbers(tree), root.walk(), strict=True))
     joint = reference.joint_gaussian(root, len(labels), prior)
     dense = dict(
@@ -111,8 +112,8 @@ def forest_of(tree, label_model, prior, lifetime=np.inf):
 
 def test_far_from_all_data_the_prediction_is_the_prior():
     rows, labels = small_table(0)
-    tree, row_order, first_row = grow(rows)
-    evidence, _ = upward_pass(tree, label_moments(tree, labels, row_order, first_row), PRIOR)
+    tree, row_lists = grow(rows)
+    evidence = upward_pass(tree, label_moments(tree, labels, row_lists), PRIOR)
     far = np.array([[1e30, 0, 0], [-1e30, 1e30, 0.5]], dtype=np.float32)
     found = predict_moments(forest_of(tree, evidence, PRIOR), far)
     np.testing.assert_allclose(found.mean, PRIOR.prior_mean, rtol=1e-15)
@@ -123,9 +124,9 @@ def test_with_small_noise_the_mean_at_a_training_point_is_its_label():
     generator = np.random.default_rng(0)
     rows = generator.random((30, 2)).astype(np.float32)
     labels = generator.normal(size=30)
-    tree, row_order, first_row = grow(rows)
+    tree, row_lists = grow(rows)
     prior = Hyperparameters(0.0, 2.0, 0.1, 1e-12)
-    evidence, _ = upward_pass(tree, label_moments(tree, labels, row_order, first_row), prior)
+    evidence = upward_pass(tree, label_moments(tree, labels, row_lists), prior)
     found = predict_moments(forest_of(tree, evidence, prior), rows)
     np.testing.assert_allclose(found.mean, labels, atol=1e-6)
     assert (found.posterior + found.branching < 2e-12).all()
@@ -136,9 +137,9 @@ def test_next_to_a_training_row_the_variance_is_hardly_more_than_at_the_row(nois
     """A hair outside a leaf's box, where all of the edge's variance has accumulated."""
     rows = np.linspace(0.1, 1.0, 50, dtype=np.float32).reshape(-1, 1)
     labels = np.sin(6.0 * rows[:, 0].astype(float))
-    tree, row_order, first_row = grow(rows)
+    tree, row_lists = grow(rows)
     prior = Hyperparameters(0.0, 1.0, 0.01, noise_variance)
-    evidence, _ = upward_pass(tree, label_moments(tree, labels, row_order, first_row), prior)
+    evidence = upward_pass(tree, label_moments(tree, labels, row_lists), prior)
     forest = forest_of(tree, evidence, prior)
     at, beside = (
         predict_moments(forest, query) for query in (rows, np.nextafter(rows, np.float32(0)))
@@ -156,9 +157,7 @@ def insert_node_without_data(tree: Tree, node, time, moments: LabelMoments):
     """
     end = tree.n_nodes
     moved = {
-        name: np.concatenate([array, array[[node, node]]])
-        for name, array in tree._asdict().items()
-        if name != "depth"
+        name: np.concatenate([array, array[[node, node]]]) for name, array in tree._asdict().items()
     }
     moved["left_child"][node] = end
     moved["split_feature"][node] = 0
@@ -167,32 +166,17 @@ def insert_node_without_data(tree: Tree, node, time, moments: LabelMoments):
     moved["left_child"][end + 1] = -1
     moved["split_time"][end + 1] = np.inf
     moved["n_samples"][end + 1] = 0
+    moved["height"] += 1  # an upper bound will do
     new_moments = LabelMoments(*(np.concatenate([a, [a[node], 0.0]]) for a in moments))
-    return Tree(**moved, depth=tree.depth + 1), new_moments
-
-
-def in_index_order(tree: Tree, moments: LabelMoments):
-    """Renumber nodes so that children come after their parents, as neighbours."""
-    order, queue = [0], [0]
-    while queue:
-        left = tree.left_child[queue.pop(0)]
-        if left >= 0:
-            order += [left, left + 1]
-            queue += [left, left + 1]
-    place = np.empty(len(order), dtype=np.int32)
-    place[order] = np.arange(len(order))
-    arrays = {n: a[order] for n, a in tree._asdict().items() if n != "depth"}
-    inner = arrays["left_child"] >= 0
-    arrays["left_child"][inner] = place[arrays["left_child"][inner]]
-    return Tree(**arrays, depth=tree.depth), LabelMoments(*(a[order] for a in moments))
+    return Tree(**moved), new_moments
 
 
 @pytest.mark.parametrize("where", ["root", "inner", "leaf"])
 def test_an_inserted_node_without_data_changes_no_prediction(where):
     """The prior is closed under marginalisation (section 3)."""
     rows, labels = small_table(3, n_rows=20)
-    tree, row_order, first_row = grow(rows, 3)
-    moments = label_moments(tree, labels, row_order, first_row)
+    tree, row_lists = grow(rows, 3)
+    moments = label_moments(tree, labels, row_lists)
     left = int(tree.left_child[0])
     node, time = {
         "root": (0, 0.4 * tree.split_time[0]),
@@ -203,11 +187,13 @@ def test_an_inserted_node_without_data_changes_no_prediction(where):
         ),
     }[where]
     assert np.isfinite(time)
-    wider, wider_moments = in_index_order(*insert_node_without_data(tree, node, time, moments))
+    wider, wider_moments = insert_node_without_data(tree, node, time, moments)
 
-    evidence, log_likelihood = upward_pass(tree, moments, PRIOR)
-    wider_evidence, wider_log_likelihood = upward_pass(wider, wider_moments, PRIOR)
-    assert wider_log_likelihood == pytest.approx(log_likelihood, rel=1e-12)
+    evidence = upward_pass(tree, moments, PRIOR)
+    wider_evidence = upward_pass(wider, wider_moments, PRIOR)
+    assert log_marginal_likelihood(wider, wider_moments, PRIOR, wider_evidence) == pytest.approx(
+        log_marginal_likelihood(tree, moments, PRIOR, evidence), rel=1e-12
+    )
     query = np.random.default_rng(0).uniform(-0.5, 1.5, (200, 3)).astype(np.float32)
     before = predict_moments(forest_of(tree, evidence, PRIOR), query)
     after = predict_moments(forest_of(wider, wider_evidence, PRIOR), query)
@@ -221,16 +207,15 @@ def test_an_inserted_node_without_data_changes_no_prediction(where):
 
 def test_empirical_components_are_the_moments_of_the_nodes():
     rows, labels = small_table(1)
-    tree, row_order, first_row = grow(rows, 4)
-    moments = label_moments(tree, labels, row_order, first_row)
+    tree, row_lists = grow(rows, 4)
+    moments = label_moments(tree, labels, row_lists)
     query = np.random.default_rng(0).uniform(-0.5, 1.5, (10, 3)).astype(np.float32)
     space = routed(tree, query)
     visits, exits, _, components = space
     fill_components(tree, moments, PRIOR, np.inf, *space)
     for e in range(len(exits.row)):
         node = visits.node[exits.visit[e]]
-        start = first_row[node]
-        inside = labels[row_order[start : start + tree.n_samples[node]]]
+        inside = labels[rows_in(tree, row_lists, node)]
         assert components.location[e] == pytest.approx(inside.mean())
         assert components.posterior_variance[e] == pytest.approx(inside.var(), abs=1e-12)
         assert components.branch_variance[e] == 0.0
@@ -240,9 +225,9 @@ def test_components_stay_finite_when_the_prior_is_used_up():
     """At times so late that nothing of the prior variance is left, and without any precision."""
     rows = np.array([[0.0], [1e-6], [1.0]], dtype=np.float32)
     labels = np.array([1.0, 2.0, 3.0])
-    tree, row_order, first_row = grow(rows)
+    tree, row_lists = grow(rows)
     prior = PRIOR._replace(prior_rate=1e6)
-    evidence, _ = upward_pass(tree, label_moments(tree, labels, row_order, first_row), prior)
+    evidence = upward_pass(tree, label_moments(tree, labels, row_lists), prior)
     query = np.linspace(-0.5, 1.5, 50, dtype=np.float32).reshape(-1, 1)
     for model in (evidence, evidence._replace(precision=np.zeros_like(evidence.precision))):
         found = predict_moments(forest_of(tree, model, prior), query)

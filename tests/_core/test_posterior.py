@@ -7,6 +7,7 @@ from mondrian_forest._core.posterior import (
     Hyperparameters,
     heuristic_hyperparameters,
     label_moments,
+    log_marginal_likelihood,
     upward_pass,
 )
 from trees import as_reference, check_tree_invariants, grow, preorder_numbers, small_table
@@ -44,12 +45,13 @@ def posterior_of_every_node(tree, evidence, prior):
 @pytest.mark.parametrize("seed", range(4))
 def test_message_passing_equals_a_dense_gaussian_solve(seed, min_samples_split, prior):
     rows, labels = small_table(seed)
-    tree, row_order, first_row = grow(rows, min_samples_split, seed=seed)
-    moments = label_moments(tree, labels, row_order, first_row)
-    evidence, log_likelihood = upward_pass(tree, moments, prior)
+    tree, row_lists = grow(rows, min_samples_split, seed=seed)
+    moments = label_moments(tree, labels, row_lists)
+    evidence = upward_pass(tree, moments, prior)
+    log_likelihood = log_marginal_likelihood(tree, moments, prior, evidence)
     mean, variance = posterior_of_every_node(tree, evidence, prior)
 
-    root = as_reference(tree, row_order, first_row)
+    root = as_reference(tree, row_lists)
     joint = reference.joint_gaussian(root, len(labels), reference.Prior(*prior))
     dense_mean, dense_variance = reference.node_posterior(joint, labels)
     numbers = preorder_numbers(tree)
@@ -64,16 +66,14 @@ def test_message_passing_equals_a_dense_gaussian_solve(seed, min_samples_split, 
 def test_one_leaf_has_the_evidence_of_its_labels(n_rows):
     rows = np.zeros((n_rows, 2), dtype=np.float32)
     labels = np.array([1.0, 4.0])[:n_rows]
-    tree, row_order, first_row = grow(rows)
+    tree, row_lists = grow(rows)
     prior = PRIORS[0]
-    evidence, log_likelihood = upward_pass(
-        tree, label_moments(tree, labels, row_order, first_row), prior
-    )
+    moments = label_moments(tree, labels, row_lists)
+    evidence = upward_pass(tree, moments, prior)
+    log_likelihood = log_marginal_likelihood(tree, moments, prior, evidence)
     assert evidence.mean[0] == labels.mean()
     assert evidence.precision[0] == pytest.approx(n_rows / prior.noise_variance)
-    joint = reference.joint_gaussian(
-        as_reference(tree, row_order, first_row), n_rows, reference.Prior(*prior)
-    )
+    joint = reference.joint_gaussian(as_reference(tree, row_lists), n_rows, reference.Prior(*prior))
     assert log_likelihood == pytest.approx(reference.log_marginal_likelihood(joint, labels))
 
 
@@ -81,9 +81,9 @@ def test_one_leaf_has_the_evidence_of_its_labels(n_rows):
 def test_moments_are_those_of_the_labels_in_each_node(centre, scale):
     rows, labels = small_table(5, n_rows=40)
     labels = centre + scale * labels
-    tree, row_order, first_row = grow(rows, 5)
-    moments = label_moments(tree, labels, row_order, first_row)
-    check_tree_invariants(tree, rows, row_order, first_row, 5, labels=labels, moments=moments)
+    tree, row_lists = grow(rows, 5)
+    moments = label_moments(tree, labels, row_lists)
+    check_tree_invariants(tree, rows, row_lists, 5, labels=labels, moments=moments)
 
 
 @pytest.mark.parametrize("n_rows", [2, 50, 5000])

@@ -10,7 +10,7 @@ from mondrian_forest._core.predict import (
     predict_mixture,
     predict_moments,
 )
-from trees import as_reference, grow, preorder_numbers, routed, small_table
+from trees import as_reference, grow, preorder_numbers, routed, rows_in, small_table
 
 PRIOR = Hyperparameters(3.0, 8.0, 0.4, 0.3)
 
@@ -19,10 +19,10 @@ def small_forest(n_trees=3, n_rows=40, min_samples_split=4, posterior="hierarchi
     rows, labels = small_table(7, n_rows)
     trees, models = [], []
     for seed in range(n_trees):
-        tree, row_order, first_row = grow(rows, min_samples_split, seed=seed)
-        moments = label_moments(tree, labels, row_order, first_row)
+        tree, row_lists = grow(rows, min_samples_split, seed=seed)
+        moments = label_moments(tree, labels, row_lists)
         trees.append(tree)
-        models.append(moments if posterior == "empirical" else upward_pass(tree, moments, PRIOR)[0])
+        models.append(moments if posterior == "empirical" else upward_pass(tree, moments, PRIOR))
     return Ensemble(trees, models, PRIOR, np.inf)
 
 
@@ -35,8 +35,8 @@ def queries(n_rows, n_features=3, seed=0):
 @pytest.mark.parametrize("seed", range(3))
 def test_routed_weights_are_those_of_algorithm_5(seed, min_samples_split, lifetime):
     rows, _ = small_table(seed, n_rows=25)
-    tree, row_order, first_row = grow(rows, min_samples_split, lifetime, seed)
-    root = as_reference(tree, row_order, first_row)
+    tree, row_lists = grow(rows, min_samples_split, lifetime, seed)
+    root = as_reference(tree, row_lists)
     number_of = dict(zip(map(id, root.walk()), preorder_numbers(tree), strict=True))
     query = np.concatenate([queries(20, seed=seed), rows[:5]])
     visits, exits, _, _ = routed(tree, query, lifetime)
@@ -67,7 +67,7 @@ def test_parents_are_visited_before_their_children():
 
 def test_a_training_row_inside_its_leaf_leaves_the_tree_nowhere_else():
     rows, _ = small_table(0)
-    tree, _, _ = grow(rows, 4)
+    tree, _ = grow(rows, 4)
     exits = routed(tree, rows).exits
     assert sorted(exits.row) == list(range(len(rows)))
     assert (exits.weight == 1.0).all()
@@ -110,9 +110,9 @@ def test_mixture_and_moments_agree(posterior):
 def test_what_is_dropped_stays_below_the_stated_bound():
     """Rows at a distance where a walk ends early, against the full walk of the reference."""
     rows, labels = small_table(4, n_rows=60)
-    tree, row_order, first_row = grow(rows, 2)
-    evidence, _ = upward_pass(tree, label_moments(tree, labels, row_order, first_row), PRIOR)
-    root = as_reference(tree, row_order, first_row)
+    tree, row_lists = grow(rows, 2)
+    evidence = upward_pass(tree, label_moments(tree, labels, row_lists), PRIOR)
+    root = as_reference(tree, row_lists)
     dropped = 0
     for distance in (0.5, 2.0, 5.0, 8.0, 12.0):
         query = np.full((1, 3), 1.0 + distance, dtype=np.float32)
@@ -129,9 +129,9 @@ def test_what_is_dropped_stays_below_the_stated_bound():
 
 def test_leaves_are_found_by_the_thresholds_alone():
     rows, _ = small_table(0, n_rows=30)
-    tree, row_order, first_row = grow(rows, 5)
+    tree, row_lists = grow(rows, 5)
     leaves = np.empty(30, dtype=np.int32)
     find_leaves(tree, rows, leaves)
     for i, leaf in enumerate(leaves):
         assert tree.left_child[leaf] == -1
-        assert i in row_order[first_row[leaf] : first_row[leaf] + tree.n_samples[leaf]]
+        assert i in rows_in(tree, row_lists, leaf)

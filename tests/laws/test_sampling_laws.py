@@ -18,7 +18,7 @@ EXTENTS = np.array([1.0, 0.35, 0.0])
 
 def sample_many(rows, n_trees, min_samples_split=2, lifetime=np.inf, seed=0):
     states = random_states(np.random.SeedSequence([2016, seed]), n_trees)
-    return [sample_tree(rows, min_samples_split, lifetime, state).tree for state in states]
+    return [sample_tree(rows, min_samples_split, lifetime, state)[0] for state in states]
 
 
 @pytest.fixture(scope="module")

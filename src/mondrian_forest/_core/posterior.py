@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .kernel import kernel
-from .tree import NO_CHILD, Tree
+from .tree import NO_CHILD, NO_ROW, RowLists, Tree, parents_first
 
 
 class Hyperparameters(NamedTuple):
@@ -45,6 +45,40 @@ class Evidence(NamedTuple):
     share: NDArray[np.float64]
     """``remaining_share`` at the node's time: kept, since prediction would need an exponential for
     each node that it passes, and one for the sibling."""
+
+
+_SMALLEST = 5e-324
+
+
+class LabelSums(NamedTuple):
+    """Number, mean and sum of squared deviations of all labels seen."""
+
+    n_rows: int
+    mean: float
+    squared_deviation: float
+
+    @staticmethod
+    def of(labels: NDArray[np.float64]) -> LabelSums:
+        with np.errstate(over="ignore", under="ignore"):
+            constant = labels.min() == labels.max()
+            mean = float(labels[0] if constant else labels.mean())
+            squared_deviation = float(((labels - mean) ** 2).sum())
+        if not constant:  # what underflows is not to be taken for no spread at all
+            squared_deviation = max(squared_deviation, _SMALLEST)
+        return LabelSums(len(labels), mean, squared_deviation)
+
+    def plus(self, other: LabelSums) -> LabelSums:
+        n_rows = self.n_rows + other.n_rows
+        difference = other.mean - self.mean
+        share = other.n_rows / n_rows
+        between = difference * difference * self.n_rows * share
+        if difference != 0.0:
+            between = max(between, _SMALLEST)
+        return LabelSums(
+            n_rows,
+            self.mean + difference * share,
+            self.squared_deviation + other.squared_deviation + between,
+        )
 
 
 def heuristic_hyperparameters(
@@ -78,15 +112,10 @@ def heuristic_hyperparameters(
     return Hyperparameters(prior_mean, prior_scale, prior_rate, noise_variance)
 
 
-def label_moments(
-    tree: Tree,
-    labels: NDArray[np.float64],
-    row_order: NDArray[np.int32],
-    first_row: NDArray[np.int32],
-) -> LabelMoments:
+def label_moments(tree: Tree, labels: NDArray[np.float64], row_lists: RowLists) -> LabelMoments:
     """Return the moments of the labels in every node."""
     moments = LabelMoments(np.empty(tree.n_nodes), np.empty(tree.n_nodes))
-    _fill_moments(tree, labels, row_order, first_row, moments)
+    _fill_moments(tree, labels, row_lists, parents_first(tree), moments)
     return moments
 
 
@@ -94,39 +123,49 @@ def label_moments(
 def _fill_moments(
     tree: Tree,
     labels: NDArray[np.float64],
-    row_order: NDArray[np.int32],
-    first_row: NDArray[np.int32],
+    row_lists: RowLists,
+    order: NDArray[np.int32],
     moments: LabelMoments,
 ) -> None:
-    for node in range(len(tree.left_child) - 1, -1, -1):  # children before parents
-        left = tree.left_child[node]
-        if left == NO_CHILD:
-            # Two passes over a handful of labels: more accurate than one pass, and faster than
-            # Welford's division for each label.
-            first = first_row[node]
-            stop = first + tree.n_samples[node]
-            total = 0.0
-            for i in range(first, stop):
-                total += labels[row_order[i]]
-            mean = total / (stop - first)
-            squared_deviation = 0.0
-            correction = 0.0
-            for i in range(first, stop):
-                deviation = labels[row_order[i]] - mean
-                correction += deviation
-                squared_deviation += deviation * deviation
-            moments.mean[node] = mean + correction / (stop - first)
-            moments.squared_deviation[node] = squared_deviation
+    for node in order[::-1]:
+        if tree.left_child[node] == NO_CHILD:
+            set_leaf_moments(labels, row_lists, moments, node)
         else:
-            right = left + 1
-            share_of_right = tree.n_samples[right] / tree.n_samples[node]
-            difference = moments.mean[right] - moments.mean[left]
-            moments.mean[node] = moments.mean[left] + difference * share_of_right
-            moments.squared_deviation[node] = (
-                moments.squared_deviation[left]
-                + moments.squared_deviation[right]
-                + difference * difference * tree.n_samples[left] * share_of_right
-            )
+            merge_moments(tree, moments, node)
+
+
+@kernel
+def set_leaf_moments(
+    labels: NDArray[np.float64], row_lists: RowLists, moments: LabelMoments, leaf: int
+) -> None:
+    """Set the moments of a leaf from its labels, as in Welford (1962)."""
+    n_rows = 0
+    mean = 0.0
+    squared_deviation = 0.0
+    row = row_lists.first[leaf]
+    while row != NO_ROW:
+        n_rows += 1
+        deviation = labels[row] - mean
+        mean += deviation / n_rows
+        squared_deviation += deviation * (labels[row] - mean)
+        row = row_lists.next[row]
+    moments.mean[leaf] = mean
+    moments.squared_deviation[leaf] = squared_deviation
+
+
+@kernel
+def merge_moments(tree: Tree, moments: LabelMoments, node: int) -> None:
+    """Set the moments of an inner node from those of its children."""
+    left = tree.left_child[node]
+    right = left + 1
+    share_of_right = tree.n_samples[right] / tree.n_samples[node]
+    difference = moments.mean[right] - moments.mean[left]
+    moments.mean[node] = moments.mean[left] + difference * share_of_right
+    moments.squared_deviation[node] = (
+        moments.squared_deviation[left]
+        + moments.squared_deviation[right]
+        + difference * difference * tree.n_samples[left] * share_of_right
+    )
 
 
 @kernel
@@ -149,67 +188,111 @@ def message_precision(precision: float, edge_variance: float) -> float:
     return precision / (1.0 + precision * edge_variance)
 
 
+def upward_pass(tree: Tree, moments: LabelMoments, hyperparameters: Hyperparameters) -> Evidence:
+    """Return the evidence of every node: messages from the leaves to the root (section 3.1)."""
+    evidence = Evidence(*(np.empty(tree.n_nodes) for _ in Evidence._fields))
+    fill_evidence(tree, moments, hyperparameters, parents_first(tree), evidence)
+    return evidence
+
+
+@kernel
+def fill_evidence(
+    tree: Tree,
+    moments: LabelMoments,
+    hyperparameters: Hyperparameters,
+    order: NDArray[np.int32],
+    evidence: Evidence,
+) -> None:
+    """Fill in the evidence of all nodes; ``order`` has parents before children."""
+    for node in order[::-1]:
+        if tree.left_child[node] == NO_CHILD:
+            set_leaf_evidence(tree, moments, hyperparameters, evidence, node)
+        else:
+            set_share(tree, hyperparameters, evidence, node)
+            merge_evidence(tree, hyperparameters, evidence, node)
+
+
+@kernel
+def set_leaf_evidence(
+    tree: Tree,
+    moments: LabelMoments,
+    hyperparameters: Hyperparameters,
+    evidence: Evidence,
+    leaf: int,
+) -> None:
+    """Set the evidence of a leaf from its labels."""
+    evidence.share[leaf] = 0.0  # its time is infinite
+    evidence.mean[leaf] = moments.mean[leaf]
+    evidence.precision[leaf] = tree.n_samples[leaf] / hyperparameters.noise_variance
+
+
+@kernel
+def set_share(tree: Tree, hyperparameters: Hyperparameters, evidence: Evidence, node: int) -> None:
+    evidence.share[node] = remaining_share(hyperparameters.prior_rate, tree.split_time[node])
+
+
+@kernel
+def merge_evidence(
+    tree: Tree, hyperparameters: Hyperparameters, evidence: Evidence, node: int
+) -> None:
+    """Set mean and precision of an inner node: the product of its children's messages."""
+    left = tree.left_child[node]
+    left_precision = edge_precision(hyperparameters, evidence, node, left)
+    right_precision = edge_precision(hyperparameters, evidence, node, left + 1)
+    precision = left_precision + right_precision
+    evidence.precision[node] = precision
+    evidence.mean[node] = evidence.mean[left]
+    if precision > 0.0:
+        difference = evidence.mean[left + 1] - evidence.mean[left]
+        evidence.mean[node] += difference * (right_precision / precision)
+
+
+@kernel
+def edge_precision(
+    hyperparameters: Hyperparameters, evidence: Evidence, node: int, child: int
+) -> float:
+    """Return the precision of the message from a child to its parent."""
+    edge_variance = hyperparameters.prior_scale * (evidence.share[node] - evidence.share[child])
+    return message_precision(evidence.precision[child], edge_variance)
+
+
 @kernel
 def _log_normal_density(deviation: float, variance: float) -> float:
     return -0.5 * (math.log(2.0 * math.pi * variance) + deviation * deviation / variance)
 
 
-def upward_pass(
-    tree: Tree, moments: LabelMoments, hyperparameters: Hyperparameters
-) -> tuple[Evidence, float]:
-    """Return the evidence of every node and the log marginal likelihood of all labels."""
-    evidence = Evidence(*(np.empty(tree.n_nodes) for _ in Evidence._fields))
-    return evidence, _fill_evidence(tree, moments, hyperparameters, evidence)
-
-
 @kernel
-def _fill_evidence(
+def log_marginal_likelihood(
     tree: Tree, moments: LabelMoments, hyperparameters: Hyperparameters, evidence: Evidence
 ) -> float:
-    """Pass messages from the leaves to the root (section 3.1); return log p(labels | tree).
+    """Return log p(labels | tree), the by-product of message passing.
 
     A product of two Gaussian messages is a Gaussian times the density of their difference; the
     logarithms of these factors, and of what the labels of a leaf leave over, add up to the
     logarithm of the marginal likelihood.
     """
-    prior_scale = hyperparameters.prior_scale
-    prior_rate = hyperparameters.prior_rate
     noise_variance = hyperparameters.noise_variance
-    log_likelihood = 0.0
-    for node in range(len(tree.left_child) - 1, -1, -1):  # children before parents
+    total = _log_normal_density(
+        evidence.mean[0] - hyperparameters.prior_mean,
+        1.0 / evidence.precision[0] + hyperparameters.prior_scale * (0.5 - evidence.share[0]),
+    )
+    for node in range(len(tree.left_child)):
         left = tree.left_child[node]
-        share = remaining_share(prior_rate, tree.split_time[node])
-        evidence.share[node] = share
         if left == NO_CHILD:
             n_samples = tree.n_samples[node]
-            evidence.mean[node] = moments.mean[node]
-            evidence.precision[node] = n_samples / noise_variance
             if n_samples > 0:
                 # prod_i N(y_i | mu, s) = N(mean | mu, s / n) * what is added here
-                log_likelihood -= 0.5 * (
+                total -= 0.5 * (
                     (n_samples - 1) * math.log(2.0 * math.pi * noise_variance)
                     + math.log(n_samples)
                     + moments.squared_deviation[node] / noise_variance
                 )
             continue
-        right = left + 1
-        left_precision = message_precision(
-            evidence.precision[left], prior_scale * (share - evidence.share[left])
-        )
-        right_precision = message_precision(
-            evidence.precision[right], prior_scale * (share - evidence.share[right])
-        )
-        precision = left_precision + right_precision
-        difference = evidence.mean[right] - evidence.mean[left]
-        evidence.precision[node] = precision
-        if precision > 0.0:
-            evidence.mean[node] = evidence.mean[left] + difference * (right_precision / precision)
-        else:
-            evidence.mean[node] = evidence.mean[left]
+        left_precision = edge_precision(hyperparameters, evidence, node, left)
+        right_precision = edge_precision(hyperparameters, evidence, node, left + 1)
         if left_precision > 0.0 and right_precision > 0.0:
-            variance = 1.0 / left_precision + 1.0 / right_precision
-            log_likelihood += _log_normal_density(difference, variance)
-    root_variance = prior_scale * (0.5 - evidence.share[0])
-    return log_likelihood + _log_normal_density(
-        evidence.mean[0] - hyperparameters.prior_mean, 1.0 / evidence.precision[0] + root_variance
-    )
+            total += _log_normal_density(
+                evidence.mean[left + 1] - evidence.mean[left],
+                1.0 / left_precision + 1.0 / right_precision,
+            )
+    return total

@@ -111,7 +111,7 @@ def _route(
     n_features = rows.shape[1]
     staying = np.ones(len(rows))  # p_NotSeparatedYet
     # Groups still to be followed, as in `sample_block`: at most one for each level, plus one.
-    waiting = np.empty((tree.depth + 2, 4), dtype=np.int64)  # node, first row, end, parent's visit
+    waiting = np.empty((tree.height[0] + 2, 4), dtype=np.int64)  # node, first, end, parent's visit
     waiting[0, 0] = 0
     waiting[0, 1] = 0
     waiting[0, 2] = len(rows)

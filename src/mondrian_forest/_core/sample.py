@@ -11,24 +11,12 @@ into a shared table would miss the cache at every row.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 from numpy.typing import NDArray
 
 from .kernel import kernel
 from .rng import exponential, uniform
-from .tree import NO_CHILD, Tree, allocate_tree, shrink_tree
-
-
-class SampledTree(NamedTuple):
-    """A tree and the rows in its nodes."""
-
-    tree: Tree
-    row_order: NDArray[np.int32]
-    """Row numbers, so that the rows of each node are neighbours."""
-    first_row: NDArray[np.int32]
-    """Node j holds ``row_order[first_row[j] : first_row[j] + n_samples[j]]``."""
+from .tree import NO_CHILD, NO_ROW, RowLists, Tree, allocate_tree, shrink
 
 
 @kernel
@@ -172,30 +160,30 @@ def sample_block(
     random_state: NDArray[np.uint64],
     tree: Tree,
     first_row: NDArray[np.int32],
-) -> tuple[int, int]:
+    root: int,
+    n_nodes: int,
+) -> int:
     """Sample the subtree of one block of rows from ``start_time`` on (Alg. 2, without recursion).
 
-    ``rows`` and ``row_order`` are permuted, ``tree`` and ``first_row`` are filled from node 0 on.
-    Returns the number of nodes and the depth.
+    The subtree's root is node ``root``, its other nodes are appended behind the ``n_nodes`` that
+    exist; returns their new number. ``rows`` and ``row_order`` are permuted, so that node j holds
+    ``row_order[first_row[j] : first_row[j] + n_samples[j]]``.
     """
     # Nodes still to be sampled. A node waits here only while its sibling's subtree is sampled, so
     # there are never more than the depth plus one; the stack doubles when that is not enough.
-    waiting = np.empty((64, 4), dtype=np.int64)  # node, first row, end of rows, depth
+    waiting = np.empty((64, 3), dtype=np.int64)  # node, first row, end of rows
     waiting_time = np.empty(64, dtype=np.float64)  # split time of the parent
-    waiting[0, 0] = 0
+    waiting[0, 0] = root
     waiting[0, 1] = 0
     waiting[0, 2] = len(rows)
-    waiting[0, 3] = 0
     waiting_time[0] = start_time
     n_waiting = 1
-    n_nodes = 1
-    tree_depth = 0
+    n_nodes_before = n_nodes
     while n_waiting > 0:
         n_waiting -= 1
         node = waiting[n_waiting, 0]
         start = waiting[n_waiting, 1]
         stop = waiting[n_waiting, 2]
-        depth = waiting[n_waiting, 3]
         parent_time = waiting_time[n_waiting]
         lower = tree.lower[node]
         upper = tree.upper[node]
@@ -206,7 +194,7 @@ def sample_block(
         tree.split_feature[node] = -1
         tree.threshold[node] = np.float32(np.nan)
         tree.split_time[node] = np.inf
-        tree_depth = max(tree_depth, depth)
+        tree.height[node] = 0
         if stop - start < min_samples_split:
             continue
         extent = total_extent(lower, upper)
@@ -228,11 +216,35 @@ def sample_block(
             waiting[n_waiting, 0] = n_nodes + 1 - side
             waiting[n_waiting, 1] = middle if side == 0 else start
             waiting[n_waiting, 2] = stop if side == 0 else middle
-            waiting[n_waiting, 3] = depth + 1
             waiting_time[n_waiting] = split_time
             n_waiting += 1
         n_nodes += 2
-    return n_nodes, tree_depth
+    for node in range(n_nodes - 1, n_nodes_before - 1, -1):  # children before parents
+        set_height(tree, node)
+    set_height(tree, root)
+    return n_nodes
+
+
+@kernel
+def set_height(tree: Tree, node: int) -> None:
+    """Set the height of a node from those of its children."""
+    left = tree.left_child[node]
+    if left != NO_CHILD:
+        tree.height[node] = 1 + max(tree.height[left], tree.height[left + 1])
+
+
+@kernel
+def link_rows(
+    tree: Tree, row_order: NDArray[np.int32], row_lists: RowLists, start: int, stop: int
+) -> None:
+    """Turn what ``sample_block`` left in ``row_lists.first`` into lists, node by node."""
+    for node in range(start, stop):
+        first = row_lists.first[node]
+        row_lists.first[node] = NO_ROW
+        if tree.left_child[node] == NO_CHILD:
+            for i in range(first + tree.n_samples[node] - 1, first - 1, -1):
+                row_lists.next[row_order[i]] = row_lists.first[node]
+                row_lists.first[node] = row_order[i]
 
 
 def sample_tree(
@@ -240,7 +252,7 @@ def sample_tree(
     min_samples_split: int,
     lifetime: float,
     random_state: NDArray[np.uint64],
-) -> SampledTree:
+) -> tuple[Tree, RowLists]:
     """Sample a Mondrian tree on all ``rows`` (Alg. 1); ``random_state`` is advanced in place.
 
     Parameters
@@ -254,9 +266,21 @@ def sample_tree(
     row_order = np.arange(n_rows, dtype=np.int32)
     room = 2 * n_rows - 1  # a binary tree with one row in every leaf
     tree = allocate_tree(room, n_features)
-    first_row = np.empty(room, dtype=np.int32)
-    n_nodes, depth = sample_block(
-        rows.copy(), row_order, 0.0, min_samples_split, lifetime, random_state, tree, first_row
+    first = np.empty(room, dtype=np.int32)
+    n_nodes = sample_block(
+        rows.copy(),
+        row_order,
+        0.0,
+        min_samples_split,
+        lifetime,
+        random_state,
+        tree,
+        first,
+        0,
+        1,
     )
-    first_row.resize(n_nodes, refcheck=False)
-    return SampledTree(shrink_tree(tree, n_nodes, depth), row_order, first_row)
+    first.resize(n_nodes, refcheck=False)
+    row_lists = RowLists(first, np.empty(n_rows, dtype=np.int32))
+    tree = shrink(tree, n_nodes)
+    link_rows(tree, row_order, row_lists, 0, n_nodes)
+    return tree, row_lists

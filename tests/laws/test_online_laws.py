@@ -1,0 +1,101 @@
+"""A tree that saw its rows one by one cannot be told from one that was sampled on all at once."""
+
+import numpy as np
+import pytest
+from scipy.stats import chi2_contingency, ks_2samp
+
+from laws.significance import assert_plausible, is_rejected
+from mondrian_forest._core.learn import Settings, in_use, learn_batch, learn_more, with_room
+from mondrian_forest._core.posterior import Hyperparameters
+from mondrian_forest._core.predict import (
+    Ensemble,
+    allocate_workspace,
+    predict_moments,
+    route,
+)
+from mondrian_forest._core.rng import random_states
+
+N_TREES = 1500
+PRIOR = Hyperparameters(0.0, 2.0, 0.3, 0.05)
+QUERY = np.array([[0.4, 0.9]], dtype=np.float32)
+
+
+def table():
+    """Thirty rows in two features, with ties and duplicates."""
+    generator = np.random.default_rng(1)
+    rows = generator.random((30, 2)).astype(np.float32)
+    rows[:, 0] = np.round(rows[:, 0], 1)
+    rows[20:25] = rows[3]
+    return rows, np.sin(5.0 * rows[:, 0].astype(float)) + rows[:, 1]
+
+
+ORDERS = {
+    "as given": np.arange(30),
+    "sorted": np.lexsort(table()[0].T),
+    "reversed": np.arange(30)[::-1],
+}
+
+
+def batch_tree(rows, labels, settings, state):
+    return learn_batch(rows, labels, settings, PRIOR, state)
+
+
+def online_tree(rows, labels, settings, state):
+    learner = with_room(learn_batch(rows[:1], labels[:1], settings, PRIOR, state), len(rows))
+    return in_use(learn_more(learner, rows, labels, 1, len(rows), settings, PRIOR, state))
+
+
+def statistics(grow, order, settings, seed):
+    """Return what the laws are compared in, one row for each tree."""
+    rows, labels = (np.ascontiguousarray(array[order]) for array in table())
+    found = []
+    for state in random_states(np.random.SeedSequence([7, seed]), N_TREES):
+        learner = grow(rows, labels, settings, state)
+        tree = learner.tree
+        space = route(tree, settings.lifetime, QUERY, allocate_workspace([tree], 1))
+        moments = predict_moments(
+            Ensemble([tree], [learner.evidence], PRIOR, settings.lifetime), QUERY
+        )
+        found.append(
+            {
+                "leaves": np.sum(tree.left_child < 0),
+                "nodes on the path": len(space.visits.node),
+                "depth": tree.depth,
+                "root time": tree.split_time[0],
+                "root feature": tree.split_feature[0],
+                "root threshold": tree.threshold[0],
+                "first weight": space.exits.weight[0],
+                "largest weight": space.exits.weight.max(),
+                "mean": moments.mean[0],
+                "variance": moments.posterior[0] + moments.branching[0],
+            }
+        )
+    return {name: np.array([row[name] for row in found]) for name in found[0]}
+
+
+def p_value(name, one, other):
+    if name == "root feature":
+        pooled = np.array([[np.sum(x == f) for f in (-1, 0, 1)] for x in (one, other)])
+        return chi2_contingency(pooled[:, pooled.sum(axis=0) > 0]).pvalue
+    finite = np.isfinite(one), np.isfinite(other)  # a root that is never cut has no threshold
+    return ks_2samp(one[finite[0]], other[finite[1]]).pvalue
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize(
+    ("min_samples_split", "lifetime"), [(2, np.inf), (5, np.inf), (10, np.inf), (5, 1.5)]
+)
+def test_online_and_batch_have_one_law(min_samples_split, lifetime, order):
+    settings = Settings(min_samples_split, lifetime, True)
+    batch = statistics(batch_tree, ORDERS["as given"], settings, 1)
+    online = statistics(online_tree, ORDERS[order], settings, 2)
+    for name in batch:
+        assert_plausible(p_value(name, batch[name], online[name]), N_TREES)
+
+
+def test_the_papers_rule_at_leaves_would_be_noticed():
+    """A leaf that cuts off new rows before it has enough of them, as in the paper's Alg. 4."""
+    batch = statistics(batch_tree, ORDERS["as given"], Settings(5, np.inf, True), 1)
+    never_waits = statistics(online_tree, ORDERS["as given"], Settings(2, np.inf, True), 2)
+    assert is_rejected(p_value("leaves", batch["leaves"], never_waits["leaves"]))
+    assert is_rejected(p_value("depth", batch["depth"], never_waits["depth"]))

@@ -1,0 +1,249 @@
+"""``partial_fit`` and ``freeze``, as a user meets them."""
+
+import logging
+import pickle
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from mondrian_forest import MondrianForestRegressor
+from mondrian_forest._core.learn import in_use
+from mondrian_forest._core.posterior import upward_pass
+from trees import check_tree_invariants
+
+
+def stream(n_rows=400, n_features=3, seed=0):
+    generator = np.random.default_rng(seed)
+    X = generator.random((n_rows, n_features))
+    return X, 5.0 + np.sin(5 * X[:, 0]) + 0.1 * generator.normal(size=n_rows)
+
+
+def forest(**parameters):
+    return MondrianForestRegressor(**{"n_estimators": 4, "random_state": 0} | parameters)
+
+
+def learn_in_chunks(model, X, y, chunk):
+    for start in range(0, len(y), chunk):
+        model.partial_fit(X[start : start + chunk], y[start : start + chunk])
+    return model
+
+
+def assert_same_predictions(one, other, X):
+    for left, right in zip(
+        one.predict(X, return_std=True), other.predict(X, return_std=True), strict=True
+    ):
+        np.testing.assert_array_equal(left, right)
+
+
+GIVEN = {
+    "feature_range": (0.0, 1.0),
+    "prior_mean": 5.0,
+    "prior_scale": 1.0,
+    "prior_rate": 0.1,
+    "noise_variance": 0.01,
+}
+
+
+@pytest.mark.parametrize("posterior", ["hierarchical", "empirical"])
+@pytest.mark.parametrize("chunk", [7, 100])
+def test_with_all_given_the_size_of_the_calls_does_not_matter(chunk, posterior):
+    X, y = stream()
+    one = learn_in_chunks(forest(posterior=posterior, **GIVEN).fit(X[:1], y[:1]), X[1:], y[1:], 1)
+    other = forest(posterior=posterior, **GIVEN).fit(X[:1], y[:1])
+    learn_in_chunks(other, X[1:], y[1:], chunk)
+    assert_same_predictions(one, other, X + 0.1)
+
+
+@pytest.mark.parametrize("posterior", ["hierarchical", "empirical"])
+@pytest.mark.parametrize("chunk", [1, 13])
+def test_trees_and_evidence_are_sound_at_any_time(chunk, posterior):
+    X, y = stream(150)
+    model = forest(posterior=posterior, min_samples_split=5)
+    for start in range(0, 150, chunk):
+        model.partial_fit(X[start : start + chunk], y[start : start + chunk])
+        seen = model.n_samples_seen_
+        assert seen == min(start + chunk, 150)
+        for learner in map(in_use, model._learners):
+            check_tree_invariants(
+                learner.tree,
+                model._rows[:seen],
+                learner.row_lists,
+                5,
+                labels=y[:seen],
+                moments=learner.moments,
+            )
+            if posterior == "hierarchical":
+                exact = upward_pass(learner.tree, learner.moments, model._hyperparameters())
+                for found, expected in zip(learner.evidence, exact, strict=True):
+                    np.testing.assert_allclose(found, expected, rtol=1e-9)
+
+
+def test_hyperparameters_follow_the_stream_on_a_geometric_schedule():
+    X, y = stream(1000)
+    model = forest()
+    values = set()
+    for start in range(0, 1000, 5):
+        model.partial_fit(X[start : start + 5], y[start : start + 5])
+        values.add(model.prior_mean_)
+        assert abs(model.prior_scale_ / (2 * y[: start + 5].var()) - 1) < 0.5
+    assert 20 < len(values) < 60  # every tenth: log(200) / log(1.1) is 56
+
+
+def test_fit_then_partial_fit_goes_on_from_the_fit():
+    X, y = stream(3000)
+    model = forest(n_estimators=25).fit(X[:1500], y[:1500])
+    before = model.score(X[2500:], y[2500:])
+    model.partial_fit(X[1500:2500], y[1500:2500])
+    assert model.n_samples_seen_ == 2500
+    after = model.score(X[2500:], y[2500:])
+    batch = forest(n_estimators=25).fit(X[:2500], y[:2500]).score(X[2500:], y[2500:])
+    assert after > before - 0.01
+    assert after == pytest.approx(batch, abs=0.05)
+
+
+def test_a_fit_after_partial_fit_forgets_the_stream():
+    X, y = stream()
+    model = learn_in_chunks(forest(), X, -y, 50)
+    assert_same_predictions(model.fit(X, y), forest().fit(X, y), X)
+
+
+def test_a_stream_may_start_with_a_single_row():
+    X, y = stream(300)
+    model = learn_in_chunks(forest(n_estimators=25), 1000.0 * X - 7.0, y, 1)
+    low, high = model.feature_range_
+    assert (high - low > 400).all()  # learned from the rows
+    assert model.score(1000.0 * X - 7.0, y) > 0.5
+
+
+def test_a_stream_that_leaves_its_range_is_rescaled_and_logged_once(caplog):
+    X, y = stream(600)
+    scales = np.repeat([1.0, 10.0, 1000.0], 200)[:, None]
+    model = forest(n_estimators=25)
+    with caplog.at_level(logging.INFO, "mondrian_forest"):
+        learn_in_chunks(model, scales * X, y, 20)
+    assert [record.name for record in caplog.records] == ["mondrian_forest"]
+    assert "sampled anew" in caplog.text
+    low, high = model.feature_range_
+    assert (high > 500).all()
+    # The rows were rescaled with the range: a batch fit stores the same ones.
+    np.testing.assert_allclose(
+        model._rows[:600], (scales * X - low) / (high - low), atol=1e-6, rtol=0
+    )
+    for learner in map(in_use, model._learners):
+        check_tree_invariants(learner.tree, model._rows[:600], learner.row_lists, 10)
+
+
+def test_a_given_range_is_never_changed(caplog):
+    X, y = stream()
+    model = forest(feature_range=(0.0, 1.0))
+    with caplog.at_level(logging.INFO, "mondrian_forest"):
+        learn_in_chunks(model, 100.0 * X, y, 50)
+    assert not caplog.records
+    np.testing.assert_array_equal(model.feature_range_[1], np.ones(3))
+
+
+@pytest.mark.parametrize("n_jobs", [2, -1])
+def test_the_result_is_the_same_for_every_n_jobs(n_jobs):
+    X, y = stream(1000)
+    one = learn_in_chunks(forest(), X, y, 250)
+    more = learn_in_chunks(forest(n_jobs=n_jobs), X, y, 250)
+    assert_same_predictions(one, more, X)
+
+
+def test_later_changes_of_the_callers_arrays_do_not_matter():
+    X, y = stream()
+    expected = learn_in_chunks(forest(), X, y, 40).predict(X)
+    model, mutable_X, mutable_y = forest(), X.copy(), y.copy()
+    for start in range(0, 400, 40):
+        chunk = mutable_X[start : start + 40], mutable_y[start : start + 40]
+        model.partial_fit(*chunk)
+        chunk[0][:] = -1.0
+        chunk[1][:] = 1e6
+    np.testing.assert_array_equal(model.predict(X), expected)
+
+
+def test_a_distribution_is_a_snapshot():
+    X, y = stream()
+    model = forest().fit(X[:200], y[:200])
+    distribution = model.predict_distribution(X)
+    quantiles = distribution.quantile([0.1, 0.9])
+    model.partial_fit(X[200:], y[200:] + 10.0)
+    np.testing.assert_array_equal(distribution.quantile([0.1, 0.9]), quantiles)
+
+
+GO_ON = """
+import pickle, sys
+import numpy as np
+with open(sys.argv[1], "rb") as file:
+    model, X, y = pickle.load(file)
+for start in range(0, len(y), 30):
+    model.partial_fit(X[start : start + 30], y[start : start + 30])
+np.save(sys.argv[2], np.array(model.predict(X, return_std=True)))
+"""
+
+
+def test_a_pickle_goes_on_identically_in_another_process(tmp_path):
+    X, y = stream()
+    model = learn_in_chunks(forest(), X[:210], y[:210], 30)
+    (tmp_path / "model").write_bytes(pickle.dumps((model, X[210:], y[210:])))
+    learn_in_chunks(model, X[210:], y[210:], 30)
+    subprocess.run(
+        [sys.executable, "-c", GO_ON, tmp_path / "model", tmp_path / "result.npy"], check=True
+    )
+    np.testing.assert_array_equal(
+        np.load(tmp_path / "result.npy"), np.array(model.predict(X[210:], return_std=True))
+    )
+
+
+def test_a_pickle_leaves_out_the_room_to_grow():
+    X, y = stream(1000)
+    batch, online = forest().fit(X, y), learn_in_chunks(forest(), X, y, 1)
+    assert len(pickle.dumps(online)) < 1.1 * len(pickle.dumps(batch))
+
+
+def test_a_frozen_forest_predicts_the_same_and_says_why_it_cannot_learn():
+    X, y = stream()
+    model = learn_in_chunks(forest(), X, y, 100)
+    mean, std = model.predict(X, return_std=True)
+    likelihood = model.log_marginal_likelihood_
+    size = len(pickle.dumps(model))
+    assert model.freeze() is model
+    np.testing.assert_array_equal(model.predict(X, return_std=True), (mean, std))
+    np.testing.assert_array_equal(model.log_marginal_likelihood_, likelihood)
+    assert len(pickle.dumps(model)) < 0.8 * size
+    with pytest.raises(ValueError, match="dropped its training rows with freeze"):
+        model.partial_fit(X, y)
+    assert model.freeze().fit(X, y).partial_fit(X, y).n_samples_seen_ == 800
+
+
+@pytest.mark.parametrize(
+    ("X", "y", "message"),
+    [
+        (np.full((1, 3), np.nan), [1.0], "Input X contains NaN"),
+        (np.ones((1, 3)), np.array([np.inf]), "Input y contains infinity"),
+        (np.ones((1, 2)), [1.0], "2 features, but MondrianForestRegressor is expecting 3"),
+        (np.ones((2, 3)), [1.0], "inconsistent numbers of samples"),
+        (np.empty((0, 3)), np.empty(0), r"0 sample\(s\)"),
+        (np.ones((2, 3)), np.ones((2, 2)), "predicts one target but y has 2 columns"),
+        (np.ones((100, 3)), np.linspace(-1e200, 1e200, 100), "variance of y is too large"),
+    ],
+)
+def test_bad_rows_are_refused_and_change_nothing(X, y, message):
+    good_X, good_y = stream(60)
+    model = forest().fit(good_X[:50], good_y[:50])
+    twin = forest().fit(good_X[:50], good_y[:50])
+    with pytest.raises(ValueError, match=message):
+        model.partial_fit(X, y)
+    model.partial_fit(good_X[50:], good_y[50:])
+    twin.partial_fit(good_X[50:], good_y[50:])
+    assert_same_predictions(model, twin, good_X)
+
+
+def test_equal_rows_and_labels_can_be_streamed():
+    model = learn_in_chunks(forest(), np.ones((300, 2)), np.full(300, 2.0), 1)
+    mean, std = model.predict([[1.0, 1.0], [2.0, 5.0]], return_std=True)
+    np.testing.assert_allclose(mean, 2.0)
+    assert (std > 0).all()
+    assert np.isfinite(std).all()
