@@ -141,6 +141,18 @@ def test_no_row_outside_the_distribution(distribution):
     assert len(list(distribution)) == 40
 
 
+@pytest.mark.parametrize("rows", [None, True, [[0, 1], [2, 3]]])
+def test_odd_selections_are_refused(distribution, rows):
+    with pytest.raises(IndexError, match="Select rows by"):
+        distribution[rows]
+
+
+@pytest.mark.parametrize("y", ["a", {}, None, np.datetime64("2020"), 10**400])
+def test_labels_that_are_no_numbers_are_refused(distribution, y):
+    with pytest.raises(ValueError, match="y must be numbers"):
+        distribution.cdf(y)
+
+
 def test_labels_that_are_missing_or_infinite(distribution):
     y = np.zeros(40)
     y[:3] = np.nan, np.inf, -np.inf
@@ -149,13 +161,13 @@ def test_labels_that_are_missing_or_infinite(distribution):
     np.testing.assert_array_equal(distribution.crps(y)[:3], [np.nan, np.inf, np.inf])
 
 
-@pytest.mark.parametrize("q", [-0.1, 1.1, np.nan, [0.5, 2.0], [[0.5]], "half"])
+@pytest.mark.parametrize("q", [-0.1, 1.1, np.nan, [0.5, 2.0], [[0.5]], "half", "0.5", 10**400])
 def test_levels_outside_zero_to_one_are_refused(distribution, q):
     with pytest.raises(ValueError, match="q must be"):
         distribution.quantile(q)
 
 
-@pytest.mark.parametrize("size", [-1, 1.5, "many", (2, 3)])
+@pytest.mark.parametrize("size", [-1, 1.5, "many", (2, 3), True])
 def test_numbers_of_draws_that_make_no_sense_are_refused(distribution, size):
     with pytest.raises(ValueError, match="size must be a non-negative integer"):
         distribution.sample(size)

@@ -58,6 +58,17 @@ def test_features_are_chosen_by_name_too(data):
             PredictionBandDisplay.from_estimator(forest, X, feature=feature)
 
 
+def test_what_the_forest_would_refuse_is_refused(data):
+    X, y = data
+    forest = MondrianForestRegressor(5, random_state=0).fit(X, y)
+    with pytest.raises(ValueError, match="feature names should match"):
+        PredictionBandDisplay.from_estimator(forest, X[["height", "width"]])
+    with pytest.raises(ValueError, match="margin must be"):
+        PredictionBandDisplay.from_estimator(forest, X, margin=-1)
+    with pytest.raises(ValueError, match="y must have one value"):
+        PredictionBandDisplay.from_estimator(forest, X, y[:-1])
+
+
 def test_a_pipeline_is_refused_with_advice(data):
     pipeline = make_pipeline(StandardScaler(), MondrianForestRegressor(5)).fit(*data)
     with pytest.raises(TypeError, match="pass the forest itself"):

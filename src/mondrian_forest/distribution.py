@@ -90,6 +90,10 @@ class PredictiveDistribution:
     def __getitem__(self, rows: Any) -> PredictiveDistribution:
         """Return the distributions of the selected rows."""
         chosen = np.atleast_1d(np.arange(len(self))[rows])
+        if chosen.ndim > 1 or rows is None or isinstance(rows, bool):
+            raise IndexError(
+                f"Select rows by number, slice, mask or list of numbers, not {rows!r}."
+            )
         offset = self._mixture.offset
         counts = (offset[1:] - offset[:-1])[chosen]
         new_offset = np.concatenate(([0], np.cumsum(counts)))
@@ -158,14 +162,16 @@ class PredictiveDistribution:
         ndarray of shape (n_rows,) for a number, (n_rows, k) for k levels
             In a row, quantiles of larger levels are never smaller.
         """
-        try:
-            levels = np.asarray(q, dtype=np.float64)
-            valid = levels.ndim <= 1 and bool(np.all((levels >= 0.0) & (levels <= 1.0)))
-        except (TypeError, ValueError):
-            valid = False
-        if not valid:
+        levels = np.asarray(q)
+        if levels.size == 0:
+            levels = levels.astype(np.float64)
+        if (
+            levels.ndim > 1
+            or levels.dtype.kind not in "iuf"
+            or not np.all((levels >= 0.0) & (levels <= 1.0))
+        ):
             raise ValueError(f"q must be a number or a list of numbers from 0 to 1, got {q!r}.")
-        ascending, place = np.unique(levels, return_inverse=True)
+        ascending, place = np.unique(levels.astype(np.float64), return_inverse=True)
         normal_quantiles = ndtri(ascending)
         out = np.empty((len(self), len(ascending)))
 
@@ -200,7 +206,7 @@ class PredictiveDistribution:
         -------
         ndarray of shape (n_rows, size)
         """
-        if not isinstance(size, Integral) or size < 0:
+        if not isinstance(size, Integral) or isinstance(size, bool) or size < 0:
             raise ValueError(f"size must be a non-negative integer, got {size!r}.")
         random = check_random_state(random_state)
         shape = (len(self), size)
@@ -213,7 +219,10 @@ class PredictiveDistribution:
         kernel: Callable[[Mixture, NDArray[np.float64], NDArray[np.float64]], None],
         y: ArrayLike,
     ) -> NDArray[np.float64]:
-        values = np.asarray(y, dtype=np.float64)
+        values = np.asarray(y)
+        if values.dtype.kind not in "biuf":
+            raise ValueError(f"y must be numbers, got {values.dtype} values.")
+        values = values.astype(np.float64)
         if values.shape not in ((), (len(self),)):
             raise ValueError(
                 f"y must be a number, or have one value for each of the {len(self)} rows, "

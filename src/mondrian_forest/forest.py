@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import math
+import os
+import re
 from collections.abc import Callable
 from numbers import Integral, Real
 from typing import Any, TypeVar
@@ -12,7 +14,7 @@ import numpy as np
 from joblib import Parallel, delayed, effective_n_jobs
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, RegressorMixin
-from sklearn.utils import check_random_state, gen_batches
+from sklearn.utils import assert_all_finite, check_random_state, gen_batches
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ._core.learn import (
@@ -49,8 +51,9 @@ _LARGEST_BLOCK = 2**17
 """Rows that are routed through the trees together; larger blocks read each node less often."""
 _LARGEST_MIXTURE_BLOCK = 2**13
 """The same where the components of all trees are held at once."""
-_SMALLEST, _LARGEST = 1e-290, 1e290
-"""Bounds of hyperparameters, within which neither they nor their reciprocals overflow."""
+_SMALLEST, _LARGEST = 1e-50, 1e50
+"""Bounds of given hyperparameters, within which no product of them overflows."""
+_LARGEST_LABEL = 1e150
 _FEWEST_ROWS_FOR_THREADS = 100
 """Fewer rows join the trees faster than threads start."""
 _WIDEST = 2.0
@@ -188,10 +191,19 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
         -------
         self
         """
+        before = self.__dict__.copy()
+        try:
+            self._fit(X, y)
+        except BaseException:
+            # A fit that fails or is interrupted leaves the forest as it was.
+            self.__dict__.clear()
+            self.__dict__.update(before)
+            raise
+        return self
+
+    def _fit(self, X: ArrayLike, y: ArrayLike) -> None:
         self._check_parameters()
-        _check_one_target(y)
-        table, labels = validate_data(self, X, y, dtype=[np.float64, np.float32], y_numeric=True)
-        labels = np.asarray(labels, dtype=np.float64)
+        table, labels = self._check_data(X, y, reset=True)
         label_sums = LabelSums.of(labels)
         self._seen_range = (
             table.min(axis=0).astype(np.float64),
@@ -200,7 +212,9 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
         self._set_feature_range(*self._find_feature_range(table.shape[1]))
         self._estimate(label_sums)
         self._settings = Settings(
-            self.min_samples_split, self.lifetime, self.posterior == "hierarchical"
+            int(min(self.min_samples_split, 2**31 - 1)),
+            float(self.lifetime),
+            self.posterior == "hierarchical",
         )
         self._rows = self._scale(table)
         self._labels = labels.copy()
@@ -211,7 +225,6 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
         self._random_states = random_states(seed, self.n_estimators)
         self._sample_all()
         self._has_rescaled = False
-        return self
 
     def partial_fit(self, X: ArrayLike, y: ArrayLike) -> MondrianForestRegressor:
         """Learn more rows, one by one, in time that grows like the logarithm of the rows seen.
@@ -276,7 +289,7 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
         -------
         self
         """
-        check_is_fitted(self)
+        check_is_fitted(self, "_learners")
         if not self._is_frozen():
             if self._settings.has_evidence:
                 self._log_likelihoods = self.log_marginal_likelihood_
@@ -298,13 +311,13 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
     @property
     def trees_(self) -> list[Tree]:
         """The trees, as flat arrays."""
-        check_is_fitted(self)
+        check_is_fitted(self, "_learners")
         return [in_use(learner).tree for learner in self._learners]
 
     @property
     def log_marginal_likelihood_(self) -> NDArray[np.float64]:
         """Log density of the training labels given each tree, shape (n_estimators,)."""
-        check_is_fitted(self)
+        check_is_fitted(self, "_learners")
         if not self._settings.has_evidence:
             raise AttributeError("The empirical posterior has no log_marginal_likelihood_.")
         if self._is_frozen():
@@ -415,6 +428,10 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
 
         return np.concatenate(self._map_blocks(X, block_leaves, _LARGEST_BLOCK))
 
+    def _n_threads(self) -> int:
+        _check_n_jobs(self.n_jobs)
+        return min(int(effective_n_jobs(self.n_jobs)), os.cpu_count() or 1)
+
     def _is_frozen(self) -> bool:
         return len(self._rows) < self.n_samples_seen_
 
@@ -422,7 +439,7 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
         """Sample all trees on the stored rows, each with its own random stream."""
         rows, labels = self._rows[: self.n_samples_seen_], self._labels[: self.n_samples_seen_]
         hyperparameters = self._hyperparameters()
-        self._learners: list[Learner] = Parallel(n_jobs=self.n_jobs, require="sharedmem")(
+        self._learners: list[Learner] = Parallel(n_jobs=self._n_threads(), require="sharedmem")(
             delayed(learn_batch)(rows, labels, self._settings, hyperparameters, state)
             for state in self._random_states
         )
@@ -453,7 +470,7 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
             for number in numbers:
                 extend(number)
         else:
-            Parallel(n_jobs=self.n_jobs, require="sharedmem")(
+            Parallel(n_jobs=self._n_threads(), require="sharedmem")(
                 delayed(extend)(number) for number in numbers
             )
 
@@ -505,14 +522,26 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
             and y.shape == X.shape[:1]
             and len(y) > 0
             and not hasattr(self, "feature_names_in_")
-            and math.isfinite(X.sum() + y.sum())  # else it is looked at more closely below
+            # What is not clearly finite is looked at more closely below.
+            and abs(X.sum() + y.sum()) < _LARGEST_LABEL
         ):
             return X, y
+        return self._check_data(X, y, reset=False)
+
+    def _check_data(
+        self, X: ArrayLike, y: ArrayLike, *, reset: bool
+    ) -> tuple[NDArray[Any], NDArray[np.float64]]:
+        _refuse_what_is_no_number("X", X)
+        _refuse_what_is_no_number("y", y)
         _check_one_target(y)
         table, labels = validate_data(
-            self, X, y, dtype=[np.float64, np.float32], y_numeric=True, reset=False
+            self, X, y, dtype=[np.float64, np.float32], y_numeric=True, reset=reset
         )
-        return table, np.asarray(labels, dtype=np.float64)
+        labels = np.asarray(labels, dtype=np.float64)
+        assert_all_finite(labels, input_name="y")
+        if np.abs(labels).max() > _LARGEST_LABEL:
+            raise ValueError(f"y must not exceed {_LARGEST_LABEL:g} in size: rescale y.")
+        return table, labels
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out the room for more rows and nodes."""
@@ -526,7 +555,7 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
         return state
 
     def _ensemble(self) -> Ensemble:
-        check_is_fitted(self)
+        check_is_fitted(self, "_learners")
         used = [in_use(learner) for learner in self._learners]
         return Ensemble(
             [learner.tree for learner in used],
@@ -558,18 +587,19 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
         largest_block: int,
     ) -> list[Result]:
         """Apply ``predict_block`` to blocks of scaled rows, in threads and in order."""
+        _refuse_what_is_no_number("X", X)
         table = validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
         deepest = max(int(learner.tree.height[0]) for learner in self._learners)
         # One block for each thread, but smaller ones for very deep trees, which can have as many
         # exits for each row.
         block = max(1, min(largest_block, 2**26 // (deepest + 2)))
-        block = min(block, -(-len(table) // effective_n_jobs(self.n_jobs)))
+        block = min(block, -(-len(table) // self._n_threads()))
 
         def scale_and_predict(rows: slice) -> Result:
             return predict_block(self._scale(table[rows]))
 
         return list(
-            Parallel(n_jobs=self.n_jobs, require="sharedmem")(
+            Parallel(n_jobs=self._n_threads(), require="sharedmem")(
                 delayed(scale_and_predict)(rows) for rows in gen_batches(len(table), block)
             )
         )
@@ -589,7 +619,8 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
         scaled = np.empty(X.shape, dtype=np.float32)
         for start in range(0, len(X), 65536):
             rows = slice(start, start + 65536)
-            block = (unit * X[rows].astype(np.float64) - shifted_low) / width
+            with np.errstate(over="ignore"):  # rows that far away are clipped
+                block = (unit * X[rows].astype(np.float64) - shifted_low) / width
             scaled[rows] = block.clip(-_FARTHEST, _FARTHEST)
         return scaled
 
@@ -603,7 +634,7 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
                 np.broadcast_to(np.asarray(end, dtype=np.float64), n_features).copy()
                 for end in self.feature_range
             )
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             low = high = np.zeros(0)
         if low.size == 0 or not np.all(np.isfinite(low) & np.isfinite(high) & (low < high)):
             raise ValueError(
@@ -641,6 +672,11 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
                 ),
             )
         )
+        if not 1e-100 < self.prior_scale_ / self.noise_variance_ < 1e100:
+            raise ValueError(
+                f"prior_scale {self.prior_scale_:g} and noise_variance {self.noise_variance_:g} "
+                "are too far apart for float64: give both, or rescale y."
+            )
         self._review_at = max(label_sums.n_rows + 1, math.ceil(1.1 * label_sums.n_rows))
 
     def _hyperparameters(self) -> Hyperparameters:
@@ -655,7 +691,8 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
         """Raise a ValueError in one sentence for the first invalid parameter."""
         _check_integer("n_estimators", self.n_estimators, 1)
         _check_integer("min_samples_split", self.min_samples_split, 2)
-        if self.posterior not in _POSTERIORS:
+        _check_n_jobs(self.n_jobs)
+        if not (isinstance(self.posterior, str) and self.posterior in _POSTERIORS):
             raise ValueError(
                 f"posterior must be one of {', '.join(map(repr, _POSTERIORS))}, "
                 f"got {self.posterior!r}."
@@ -665,13 +702,15 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
         for name in ("prior_scale", "prior_rate", "noise_variance"):
             value = getattr(self, name)
             if value is not None and not (
-                _is_finite_number(value) and _SMALLEST <= value <= _LARGEST
+                _is_finite_number(value) and _SMALLEST <= float(value) <= _LARGEST
             ):
                 raise ValueError(
                     f"{name} must be None or a positive number, from {_SMALLEST:g} to "
                     f"{_LARGEST:g}, got {value!r}."
                 )
-        if not (isinstance(self.lifetime, Real) and self.lifetime > 0):
+        if not (self.lifetime == math.inf or _is_finite_number(self.lifetime)) or not (
+            self.lifetime > 0
+        ):
             raise ValueError(f"lifetime must be a positive number or inf, got {self.lifetime!r}.")
 
 
@@ -681,7 +720,34 @@ def _check_integer(name: str, value: object, least: int) -> None:
 
 
 def _is_finite_number(value: object) -> bool:
-    return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
+    try:
+        return (
+            isinstance(value, Real)
+            and not isinstance(value, bool | np.bool)
+            and math.isfinite(float(value))
+        )
+    except OverflowError:  # an integer beyond the floats
+        return False
+
+
+def _check_n_jobs(n_jobs: object) -> None:
+    if n_jobs is not None and (
+        not isinstance(n_jobs, Integral) or isinstance(n_jobs, bool) or n_jobs == 0
+    ):
+        raise ValueError(f"n_jobs must be None or an integer other than 0, got {n_jobs!r}.")
+
+
+def _refuse_what_is_no_number(name: str, data: object) -> None:
+    """Raise a ValueError for dates and masked entries, which would pass as numbers unnoticed."""
+    if np.ma.is_masked(data):
+        raise ValueError(f"{name} has masked entries: fill them in or leave these rows out.")
+    for types in (
+        getattr(getattr(data, "schema", None), "types", ()),  # arrow tables
+        *(getattr(data, attribute, ()) for attribute in ("dtypes", "dtype", "type")),
+    ):
+        each_type = types if hasattr(types, "__iter__") else [types]
+        if any(re.search("date|time|duration", str(each), re.IGNORECASE) for each in each_type):
+            raise ValueError(f"{name} has dates or times: turn them into numbers first.")
 
 
 def _check_one_target(y: ArrayLike) -> None:

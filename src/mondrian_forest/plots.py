@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.utils import check_array
+from sklearn.utils.validation import validate_data
 
 from .forest import MondrianForestRegressor
 
@@ -101,13 +101,20 @@ class PredictionBandDisplay:
                 f"{type(estimator).__name__} has no predict_distribution: pass the forest itself "
                 "and rows as it sees them, for example pipeline[-1] and pipeline[:-1].transform(X)."
             )
-        table = check_array(X, dtype=np.float64)
+        table = validate_data(estimator, X, dtype=np.float64, reset=False)
         names = list(getattr(estimator, "feature_names_in_", range(table.shape[1])))
-        if feature in names:
+        if isinstance(feature, str) and feature in names:
             feature = names.index(feature)
-        if not (isinstance(feature, Integral) and 0 <= feature < table.shape[1]):
+        if (
+            not isinstance(feature, Integral)
+            or isinstance(feature, bool)
+            or not 0 <= feature < table.shape[1]
+        ):
             raise ValueError(f"feature must be one of {names}, got {feature!r}.")
-        levels = levels if isinstance(levels, tuple | list) else (levels,)
+        if not 0 <= margin < np.inf:
+            raise ValueError(f"margin must be a number from 0 on, got {margin!r}.")
+        if y is not None and np.shape(y) != (len(table),):
+            raise ValueError(f"y must have one value for each of the {len(table)} rows of X.")
         low, high = table[:, feature].min(), table[:, feature].max()
         values = np.linspace(low - margin * (high - low), high + margin * (high - low), 500)
         grid = np.tile(np.median(table, axis=0), (len(values), 1))
@@ -119,7 +126,7 @@ class PredictionBandDisplay:
         display = cls(
             values,
             distribution.mean(),
-            {level: distribution.interval(level) for level in levels},
+            {level: distribution.interval(level) for level in np.atleast_1d(levels).tolist()},
             f"feature {feature}" if isinstance(names[feature], int) else str(names[feature]),
         )
         display.plot(ax=ax)

@@ -2,6 +2,8 @@
 
 import numpy as np
 import pandas as pd
+import polars as pl
+import pyarrow as pa
 import pytest
 import scipy.sparse
 from sklearn.exceptions import NotFittedError
@@ -37,7 +39,16 @@ def changed(array, value):
         (scipy.sparse.csr_matrix(X), Y, "[Ss]parse data was passed"),
         (X + 1j, Y, "Complex data not supported"),
         (X, None, "requires y to be passed, but the target y is None"),
-        (X, 1e200 * Y, "variance of y is too large or too small"),
+        (X, 1e200 * Y, "y must not exceed 1e.150 in size"),
+        (X, np.full(30, 1.7e308), "y must not exceed 1e.150 in size"),
+        (X, [None, *Y[1:]], "Input y contains NaN"),
+        (pd.DataFrame({"day": pd.date_range("2020", periods=30)}), Y, "X has dates or times"),
+        (pl.DataFrame({"day": pd.date_range("2020", periods=30)}), Y, "X has dates or times"),
+        (pa.table({"day": pd.date_range("2020", periods=30)}), Y, "X has dates or times"),
+        (X, pd.Series(pd.date_range("2020", periods=30)), "y has dates or times"),
+        (X.astype("datetime64[s]"), Y, "X has dates or times"),
+        (np.ma.masked_greater(X, 0.9), Y, "X has masked entries"),
+        (X, np.ma.masked_greater(Y, 1.9), "y has masked entries"),
         (X, 1e-200 * Y, "variance of y is too large or too small"),
     ],
 )
@@ -93,12 +104,44 @@ def test_bad_rows_are_refused(features, message, method):
         ({"feature_range": (0, np.inf)}, r"feature_range must be a pair \(low, high\)"),
         ({"feature_range": ("a", "b")}, r"feature_range must be a pair \(low, high\)"),
         ({"random_state": "seed"}, "cannot be used to seed"),
+        ({"lifetime": True}, "lifetime must be a positive number or inf, got True"),
+        ({"lifetime": 10**400}, "lifetime must be a positive number or inf"),
+        ({"prior_mean": 10**400}, "prior_mean must be a number or None"),
+        ({"prior_scale": 1e49, "noise_variance": 1e-60}, "noise_variance must be None or"),
+        ({"feature_range": (10**400, 10**401)}, r"feature_range must be a pair \(low, high\)"),
+        ({"n_jobs": 0}, "n_jobs must be None or an integer other than 0, got 0"),
+        ({"n_jobs": 2.5}, "n_jobs must be None or an integer other than 0, got 2.5"),
+        ({"posterior": np.array(["a", "b"])}, "posterior must be one of"),
     ],
 )
 def test_invalid_parameters_are_refused_in_one_sentence(parameters, message):
     with pytest.raises(ValueError, match=message) as caught:
         MondrianForestRegressor(**parameters).fit(X, Y)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("features", "labels"), [(X[:, :2], 1e-200 * Y), (np.ones((5, 900)), [1e200, 0, 0, 0, 0])]
+)
+def test_a_fit_that_fails_leaves_the_forest_as_it_was(features, labels):
+    forest = MondrianForestRegressor(2, random_state=0).fit(X, Y)
+    expected = forest.predict(X)
+    with pytest.raises(ValueError, match="rescale y"):
+        forest.fit(features, labels)
+    np.testing.assert_array_equal(forest.predict(X), expected)
+    assert forest.n_features_in_ == 3
+    fresh = MondrianForestRegressor(2)
+    with pytest.raises(ValueError, match="rescale y"):
+        fresh.fit(features, labels)
+    with pytest.raises(NotFittedError):
+        fresh.predict(X)
+
+
+def test_far_rows_and_unusual_numbers_work_without_a_warning():
+    forest = MondrianForestRegressor(
+        np.int64(2), min_samples_split=2**63, noise_variance=np.float32(0.1), n_jobs=5000
+    ).fit(0.5 * X, Y)
+    assert np.isfinite(forest.predict(np.full((2, 3), 1e308))).all()
 
 
 def test_prediction_before_fit_is_refused():

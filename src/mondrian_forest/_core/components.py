@@ -188,10 +188,11 @@ def hierarchical_components(
         mean *= prior_scale
         # Never the square of prior_scale, which may be out of range where its products are not.
         components.location[e] = above_mean + slope * (above_variance + mean)
-        components.posterior_variance[e] = (
-            (above_variance + mean) * (1.0 + precision * (edge_variance - mean))
-            - (precision * prior_scale) * (prior_scale * variance)
-        ) / (1.0 + precision * (above_variance + edge_variance))
+        at_mean = (above_variance + mean) * (1.0 + precision * (edge_variance - mean))
+        correction = (precision * prior_scale) * (prior_scale * variance)
+        components.posterior_variance[e] = max(at_mean - correction, 0.0) / (
+            1.0 + precision * (above_variance + edge_variance)
+        )
         components.branch_variance[e] = (
             max(prior_scale * parent_share - mean, 0.0) + (slope * prior_scale) ** 2 * variance
         )

@@ -8,6 +8,7 @@ import sys
 def main() -> None:
     """Run the command line."""
     try:
+        import rich  # noqa: F401
         import typer
     except ModuleNotFoundError:
         sys.exit("The mondrian command needs typer and rich: pip install 'mondrian-forest[cli]'.")

@@ -31,7 +31,7 @@ def demo(
     from rich.console import Console
     from rich.table import Table
 
-    messages = Console(stderr=True)
+    messages = Console(stderr=True, markup=False)
     with messages.status("Loading, and compiling on the first run ..."):
         from mondrian_forest import MondrianForestRegressor
         from mondrian_forest.datasets import make_gap_wave
@@ -85,7 +85,7 @@ def _save_picture(
     figure = PredictionBandDisplay.from_estimator(forest, X, y).figure_
     try:
         figure.savefig(picture, dpi=150)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RuntimeError) as error:
         messages.print(f"The picture cannot be saved as {picture}: {error}.")
         raise typer.Exit(1) from None
     messages.print(f"Picture: {picture}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
@@ -36,6 +37,10 @@ def make_gap_wave(
     >>> X.shape, y.shape
     ((50, 1), (50,))
     """
+    if not isinstance(n_samples, Integral) or n_samples < 1:
+        raise ValueError(f"n_samples must be an integer of at least 1, got {n_samples!r}.")
+    if not (isinstance(noise, Real) and 0 <= noise < np.inf):
+        raise ValueError(f"noise must be a number from 0 on, got {noise!r}.")
     random = check_random_state(random_state)
     x = random.uniform(-2.0, 2.0, n_samples)
     x += np.copysign(1.0, x)
