@@ -15,12 +15,13 @@ import platform
 from importlib.metadata import version
 from pathlib import Path
 
-from . import accuracy, flights, growth, speed, startup
+from . import accuracy, flights, growth, online, speed, startup
 from .table import Table
 
 JOBS = {
     "speed": speed.run,
     "growth": growth.run,
+    "online": online.run,
     "startup": startup.run,
     "accuracy": accuracy.run,
     "flights": flights.run,

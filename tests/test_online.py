@@ -69,7 +69,7 @@ def test_trees_and_evidence_are_sound_at_any_time(chunk, posterior):
             check_tree_invariants(
                 learner.tree,
                 model._rows[:seen],
-                learner.row_lists,
+                learner.rows,
                 5,
                 labels=y[:seen],
                 moments=learner.moments,
@@ -132,7 +132,7 @@ def test_a_stream_that_leaves_its_range_is_rescaled_and_logged_once(caplog):
         model._rows[:600], (scales * X - low) / (high - low), atol=1e-6, rtol=0
     )
     for learner in map(in_use, model._learners):
-        check_tree_invariants(learner.tree, model._rows[:600], learner.row_lists, 10)
+        check_tree_invariants(learner.tree, model._rows[:600], learner.rows, 10)
 
 
 def test_a_given_range_is_never_changed(caplog):

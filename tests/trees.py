@@ -7,7 +7,7 @@ from mondrian_forest._core.predict import allocate_workspace, route
 from mondrian_forest._core.reference import Node
 from mondrian_forest._core.rng import random_states
 from mondrian_forest._core.sample import sample_tree
-from mondrian_forest._core.tree import NO_CHILD, NO_ROW, RowLists, Tree
+from mondrian_forest._core.tree import NO_CHILD, NO_ROW, RowLists, RowOrder, Tree
 
 
 def grow(rows, min_samples_split=2, lifetime=np.inf, seed=0):
@@ -32,8 +32,11 @@ def small_table(seed, n_rows=12, n_features=3):
     return rows, generator.normal(3.0, 2.0, n_rows)
 
 
-def rows_in(tree: Tree, row_lists: RowLists, number=0) -> list[int]:
+def rows_in(tree: Tree, row_lists: RowLists | RowOrder, number=0) -> list[int]:
     """Return the numbers of the rows in a node."""
+    if isinstance(row_lists, RowOrder):
+        start = row_lists.first[number]
+        return row_lists.order[start : start + tree.n_samples[number]].tolist()
     left = int(tree.left_child[number])
     if left != NO_CHILD:
         assert row_lists.first[number] == NO_ROW

@@ -43,7 +43,7 @@ from ._core.predict import (
     predict_moments,
 )
 from ._core.rng import random_states
-from ._core.tree import RowLists, Tree, enlarge
+from ._core.tree import RowOrder, Tree, enlarge
 from .distribution import PredictiveDistribution
 
 _POSTERIORS = ("hierarchical", "empirical")
@@ -299,7 +299,7 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
                 self._learners[number] = Learner(
                     used.n_nodes,
                     enlarge(used.tree, used.n_nodes),
-                    RowLists(np.empty(0, np.int32), np.empty(0, np.int32)),
+                    RowOrder(np.empty(0, np.int32), np.empty(0, np.int32)),
                     LabelMoments(nothing, nothing)
                     if self._settings.has_evidence
                     else enlarge(used.moments, used.n_nodes),
@@ -479,7 +479,8 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
         room = n_rows + len(self._rows) // 2
         if n_rows > len(self._rows):
             self._rows, self._labels = enlarge((self._rows, self._labels), room)
-        if n_rows > len(self._learners[0].row_lists.next):
+        rows = self._learners[0].rows
+        if isinstance(rows, RowOrder) or n_rows > len(rows.next):
             self._learners = [with_room(learner, room) for learner in self._learners]
 
     def _has_outgrown_its_range(self) -> bool:

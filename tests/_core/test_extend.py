@@ -57,7 +57,7 @@ def test_invariants_hold_after_every_row(rows, min_samples_split, lifetime, has_
         check_tree_invariants(
             used.tree,
             rows[:n_rows],
-            used.row_lists,
+            used.rows,
             min_samples_split,
             lifetime,
             labels[:n_rows],
@@ -104,7 +104,7 @@ def test_a_leaf_of_equal_rows_is_never_listed():
     rows[10_000:] += np.linspace(0.01, 0.4, 50, dtype=np.float32)[:, None]
     labels = np.arange(10_050.0)
     used = learn_online(rows, labels, Settings(10, np.inf, True), n_batch=10_000)
-    check_tree_invariants(used.tree, rows, used.row_lists, 10, labels=labels, moments=used.moments)
+    check_tree_invariants(used.tree, rows, used.rows, 10, labels=labels, moments=used.moments)
     assert used.tree.n_samples.max() == 10_050
 
 
@@ -115,4 +115,4 @@ def test_a_tree_as_deep_as_it_has_rows():
     labels = np.arange(200.0)
     used = learn_online(rows, labels, Settings(2, np.inf, True))
     assert used.tree.depth > 64
-    check_tree_invariants(used.tree, rows, used.row_lists, labels=labels, moments=used.moments)
+    check_tree_invariants(used.tree, rows, used.rows, labels=labels, moments=used.moments)

@@ -23,8 +23,9 @@ phi_j              edge variance         s(tau_j) - s(tau_parent)
 =================  ====================  ==========================================================
 
 Files, in the order in which a fit and a prediction use them: ``rng`` (random stream), ``tree``
-(arrays of one tree), ``sample`` (Alg. 1 and 2), ``posterior`` (label model: moments, upward
-messages, hyperparameters), ``predict`` (Alg. 5 and the components along a path), ``mixture``
-(density, cdf, quantiles and CRPS of Gaussian mixtures). ``reference`` is the slow transcription of
-the paper that the tests compare with.
+(arrays of one tree), ``sample`` (Alg. 1 and 2), ``extend`` (Alg. 3 and 4), ``posterior`` (label
+model: moments, upward messages, hyperparameters), ``learn`` (all of these for one tree),
+``predict`` (Alg. 5), ``components`` (the Gaussians along a path), ``mixture`` (density, cdf,
+quantiles and CRPS of Gaussian mixtures). ``reference`` is the slow transcription of the paper that
+the tests compare with.
 """

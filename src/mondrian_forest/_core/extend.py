@@ -21,11 +21,11 @@ from .posterior import (
     Evidence,
     Hyperparameters,
     LabelMoments,
+    fill_moments,
     merge_evidence,
     merge_moments,
     message_precision,
     set_leaf_evidence,
-    set_leaf_moments,
     set_share,
 )
 from .rng import exponential, uniform
@@ -302,14 +302,11 @@ def _split_leaf(
         leaf,
         n_nodes,
     )
+    fill_moments(tree, labels, row_lists.first, numbers, moments, n_nodes, n_after)
     link_rows(tree, numbers, row_lists, leaf, leaf + 1)
     link_rows(tree, numbers, row_lists, n_nodes, n_after)
-    for node in range(n_after - 1, n_nodes - 1, -1):  # children before parents
-        if tree.left_child[node] == NO_CHILD:
-            set_leaf_moments(labels, row_lists, moments, node)
-        else:
-            merge_moments(tree, moments, node)
-        if len(evidence.mean) > 0:
+    if len(evidence.mean) > 0:
+        for node in range(n_after - 1, n_nodes - 1, -1):  # children before parents
             if tree.left_child[node] == NO_CHILD:
                 set_leaf_evidence(tree, moments, hyperparameters, evidence, node)
             else:

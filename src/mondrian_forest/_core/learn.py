@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,8 +17,8 @@ from .posterior import (
     log_marginal_likelihood,
     upward_pass,
 )
-from .sample import sample_tree
-from .tree import RowLists, Tree, enlarge, parents_first, view
+from .sample import link_rows, sample_tree
+from .tree import RowLists, RowOrder, Tree, enlarge, parents_first, view
 
 
 class Settings(NamedTuple):
@@ -35,7 +35,8 @@ class Learner(NamedTuple):
 
     n_nodes: int
     tree: Tree
-    row_lists: RowLists
+    rows: RowOrder | RowLists
+    """Lists from the first time on that room is made for more rows."""
     moments: LabelMoments
     evidence: Evidence
     """Empty where the label model does without."""
@@ -53,12 +54,12 @@ def learn_batch(
     random_state: NDArray[np.uint64],
 ) -> Learner:
     """Sample a tree on all rows (Alg. 1)."""
-    tree, row_lists = sample_tree(rows, settings.min_samples_split, settings.lifetime, random_state)
-    moments = label_moments(tree, labels, row_lists)
+    tree, row_order = sample_tree(rows, settings.min_samples_split, settings.lifetime, random_state)
+    moments = label_moments(tree, labels, row_order)
     evidence = (
         upward_pass(tree, moments, hyperparameters) if settings.has_evidence else no_evidence()
     )
-    return Learner(tree.n_nodes, tree, row_lists, moments, evidence)
+    return Learner(tree.n_nodes, tree, row_order, moments, evidence)
 
 
 def learn_more(
@@ -82,7 +83,7 @@ def learn_more(
         hyperparameters,
         random_state,
         learner.tree,
-        learner.row_lists,
+        cast(RowLists, learner.rows),
         learner.moments,
         learner.evidence,
         learner.n_nodes,
@@ -108,11 +109,11 @@ def in_use(learner: Learner) -> Learner:
     n_nodes = learner.n_nodes
     tree = view(learner.tree, n_nodes)
     n_rows = int(tree.n_samples[0])
-    first, following = learner.row_lists
+    rows = learner.rows
     return Learner(
         n_nodes,
         tree,
-        RowLists(first[:n_nodes], following[:n_rows]),
+        type(rows)(rows[0][:n_nodes], rows[1][:n_rows]),
         view(learner.moments, n_nodes),
         view(learner.evidence, n_nodes),
     )
@@ -122,10 +123,15 @@ def with_room(learner: Learner, n_rows: int) -> Learner:
     """Return the learner with room for ``n_rows`` rows, and for as many nodes as they may need."""
     n_nodes = 2 * n_rows - 1  # a binary tree with one row in every leaf
     used = in_use(learner)
+    lists = used.rows
+    if isinstance(lists, RowOrder):
+        first, order = lists
+        lists = RowLists(first.copy(), np.empty_like(order))
+        link_rows(used.tree, order, lists, 0, used.n_nodes)
     return Learner(
         used.n_nodes,
         enlarge(used.tree, n_nodes),
-        RowLists(*enlarge(used.row_lists[:1], n_nodes), *enlarge(used.row_lists[1:], n_rows)),
+        RowLists(*enlarge(lists[:1], n_nodes), *enlarge(lists[1:], n_rows)),
         enlarge(used.moments, n_nodes),
         enlarge(used.evidence, n_nodes) if len(used.evidence.mean) > 0 else used.evidence,
     )

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from .kernel import kernel
 from .rng import exponential, uniform
-from .tree import NO_CHILD, NO_ROW, RowLists, Tree, allocate_tree, shrink
+from .tree import NO_CHILD, NO_ROW, RowLists, RowOrder, Tree, allocate_tree, shrink
 
 
 @kernel
@@ -237,7 +237,7 @@ def set_height(tree: Tree, node: int) -> None:
 def link_rows(
     tree: Tree, row_order: NDArray[np.int32], row_lists: RowLists, start: int, stop: int
 ) -> None:
-    """Turn what ``sample_block`` left in ``row_lists.first`` into lists, node by node."""
+    """Turn positions in ``row_order``, in ``row_lists.first``, into lists, node by node."""
     for node in range(start, stop):
         first = row_lists.first[node]
         row_lists.first[node] = NO_ROW
@@ -252,7 +252,7 @@ def sample_tree(
     min_samples_split: int,
     lifetime: float,
     random_state: NDArray[np.uint64],
-) -> tuple[Tree, RowLists]:
+) -> tuple[Tree, RowOrder]:
     """Sample a Mondrian tree on all ``rows`` (Alg. 1); ``random_state`` is advanced in place.
 
     Parameters
@@ -280,7 +280,4 @@ def sample_tree(
         1,
     )
     first.resize(n_nodes, refcheck=False)
-    row_lists = RowLists(first, np.empty(n_rows, dtype=np.int32))
-    tree = shrink(tree, n_nodes)
-    link_rows(tree, row_order, row_lists, 0, n_nodes)
-    return tree, row_lists
+    return shrink(tree, n_nodes), RowOrder(first, row_order)

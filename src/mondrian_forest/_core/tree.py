@@ -45,8 +45,16 @@ class Tree(NamedTuple):
         return int(self.height[0])
 
 
+class RowOrder(NamedTuple):
+    """Which rows each node holds, as sampling leaves them: row numbers that are neighbours."""
+
+    first: NDArray[np.int32]
+    """By node: it holds ``order[first[j] : first[j] + n_samples[j]]``."""
+    order: NDArray[np.int32]
+
+
 class RowLists(NamedTuple):
-    """Which rows each leaf holds: a linked list of row numbers for each leaf."""
+    """Which rows each leaf holds, as learning needs them: a linked list for each leaf."""
 
     first: NDArray[np.int32]
     """By node: the first row of a leaf, ``NO_ROW`` at other nodes."""

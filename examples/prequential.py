@@ -1,0 +1,64 @@
+"""Test, then learn: how good a forest is on a stream, at every moment of it.
+
+Each chunk of rows is predicted before the forest learns it, so that every row counts as a test row
+once and nothing is held out. Run it with the folder that holds ``nycflights13.parquet``:
+
+    python examples/prequential.py FOLDER
+
+It draws the running RMSE and NLPD of arrival delays in time order, beside those of a forest that
+stopped learning early, to ``prequential.png``.
+"""
+
+import sys
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pyarrow.parquet
+
+from mondrian_forest import MondrianForestRegressor
+
+CHUNK = 2_000
+TARGET = "arr_delay"
+
+if len(sys.argv) != 2 or not (Path(sys.argv[1]) / "nycflights13.parquet").exists():
+    sys.exit("Name the folder that holds nycflights13.parquet.")
+table = pyarrow.parquet.read_table(Path(sys.argv[1]) / "nycflights13.parquet")
+names = [name for name in table.column_names if name not in (TARGET, "date")]
+X = np.column_stack([table[name].to_numpy() for name in names]).astype(float)
+y = table[TARGET].to_numpy().astype(float)
+
+
+def prequential(learn_until: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return squared errors and negative log densities, predicted before they are learned."""
+    forest = MondrianForestRegressor(25, posterior="empirical", random_state=0, n_jobs=2)
+    forest.partial_fit(X[:CHUNK], y[:CHUNK])
+    squared_errors, losses = [], []
+    for start in range(CHUNK, len(y), CHUNK):
+        rows = slice(start, start + CHUNK)
+        predicted = forest.predict_distribution(X[rows])
+        squared_errors.append((predicted.mean() - y[rows]) ** 2)
+        losses.append(-predicted.logpdf(y[rows]))
+        if start < learn_until:
+            forest.partial_fit(X[rows], y[rows])
+    return np.concatenate(squared_errors), np.concatenate(losses)
+
+
+def running_mean(values: np.ndarray, width: int = 20_000) -> np.ndarray:
+    """Return the means of all stretches of ``width`` values."""
+    sums = np.concatenate([[0.0], np.cumsum(values)])
+    return (sums[width:] - sums[:-width]) / width
+
+
+figure, axes = plt.subplots(2, 1, figsize=(9, 6), sharex=True, layout="constrained")
+for name, learn_until in (("learns all the time", len(y)), ("stops after 20,000 rows", 20_000)):
+    squared_errors, losses = prequential(learn_until)
+    print(f"{name}: RMSE {np.sqrt(squared_errors.mean()):.2f}, NLPD {losses.mean():.3f}")
+    axes[0].plot(np.sqrt(running_mean(squared_errors)), label=name)
+    axes[1].plot(running_mean(losses), label=name)
+axes[0].set_ylabel("RMSE, minutes")
+axes[1].set_ylabel("NLPD")
+axes[1].set_xlabel("flights of 2013 in time order (running mean over 20,000)")
+axes[0].legend()
+figure.savefig("prequential.png", dpi=120)
+print("Saved prequential.png")
