@@ -439,9 +439,19 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
         """Sample all trees on the stored rows, each with its own random stream."""
         rows, labels = self._rows[: self.n_samples_seen_], self._labels[: self.n_samples_seen_]
         hyperparameters = self._hyperparameters()
+        free: list[NDArray[np.float32]] = []  # used again, since fresh memory is slow at first
+
+        def learn(state: NDArray[np.uint64]) -> Learner:
+            try:
+                scratch = free.pop()
+            except IndexError:
+                scratch = np.empty_like(rows)
+            learner = learn_batch(rows, labels, self._settings, hyperparameters, state, scratch)
+            free.append(scratch)
+            return learner
+
         self._learners: list[Learner] = Parallel(n_jobs=self._n_threads(), require="sharedmem")(
-            delayed(learn_batch)(rows, labels, self._settings, hyperparameters, state)
-            for state in self._random_states
+            delayed(learn)(state) for state in self._random_states
         )
 
     def _extend_all(self, begin: int, end: int, is_due: bool) -> None:

@@ -52,9 +52,12 @@ def learn_batch(
     settings: Settings,
     hyperparameters: Hyperparameters,
     random_state: NDArray[np.uint64],
+    scratch: NDArray[np.float32] | None = None,
 ) -> Learner:
     """Sample a tree on all rows (Alg. 1)."""
-    tree, row_order = sample_tree(rows, settings.min_samples_split, settings.lifetime, random_state)
+    tree, row_order = sample_tree(
+        rows, settings.min_samples_split, settings.lifetime, random_state, scratch
+    )
     moments = label_moments(tree, labels, row_order)
     evidence = (
         upward_pass(tree, moments, hyperparameters) if settings.has_evidence else no_evidence()

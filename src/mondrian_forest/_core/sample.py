@@ -252,6 +252,7 @@ def sample_tree(
     min_samples_split: int,
     lifetime: float,
     random_state: NDArray[np.uint64],
+    scratch: NDArray[np.float32] | None = None,
 ) -> tuple[Tree, RowOrder]:
     """Sample a Mondrian tree on all ``rows`` (Alg. 1); ``random_state`` is advanced in place.
 
@@ -261,14 +262,17 @@ def sample_tree(
     min_samples_split : int, at least 2
     lifetime : float, positive, may be infinite
     random_state : uint64 array of shape (4,)
+    scratch : array like ``rows`` whose content does not matter, made if there is none
     """
     n_rows, n_features = rows.shape
+    scratch = np.empty_like(rows) if scratch is None else scratch
+    scratch[:] = rows
     row_order = np.arange(n_rows, dtype=np.int32)
     room = 2 * n_rows - 1  # a binary tree with one row in every leaf
     tree = allocate_tree(room, n_features)
     first = np.empty(room, dtype=np.int32)
     n_nodes = sample_block(
-        rows.copy(),
+        scratch,
         row_order,
         0.0,
         min_samples_split,
