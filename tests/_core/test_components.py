@@ -67,8 +67,8 @@ def test_components_equal_a_dense_solve_integrated_over_the_branch_time(seed, li
     query = np.random.default_rng(seed).uniform(-0.3, 1.3, (3, 3)).astype(np.float32)
     query[0] = rows[0]
     space = routed(tree, query, lifetime)
-    visits, exits, _, components = space
-    fill_components(tree, evidence, PRIOR, lifetime, *space)
+    visits, exits, _, components = space[:4]
+    fill_components(tree, evidence, PRIOR, lifetime, *space[:4])
 
     prior = reference.Prior(*PRIOR)
     root = as_reference(tree, row_lists)
@@ -211,8 +211,8 @@ def test_empirical_components_are_the_moments_of_the_nodes():
     moments = label_moments(tree, labels, row_lists)
     query = np.random.default_rng(0).uniform(-0.5, 1.5, (10, 3)).astype(np.float32)
     space = routed(tree, query)
-    visits, exits, _, components = space
-    fill_components(tree, moments, PRIOR, np.inf, *space)
+    visits, exits, _, components = space[:4]
+    fill_components(tree, moments, PRIOR, np.inf, *space[:4])
     for e in range(len(exits.row)):
         node = visits.node[exits.visit[e]]
         inside = labels[rows_in(tree, row_lists, node)]

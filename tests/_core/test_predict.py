@@ -39,7 +39,7 @@ def test_routed_weights_are_those_of_algorithm_5(seed, min_samples_split, lifeti
     root = as_reference(tree, row_lists)
     number_of = dict(zip(map(id, root.walk()), preorder_numbers(tree), strict=True))
     query = np.concatenate([queries(20, seed=seed), rows[:5]])
-    visits, exits, _, _ = routed(tree, query, lifetime)
+    visits, exits = routed(tree, query, lifetime)[:2]
     for i, row in enumerate(query.astype(float)):
         expected = {
             (number_of[id(branch.node)], branch.ends_in_leaf): branch.weight

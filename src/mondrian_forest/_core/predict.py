@@ -55,6 +55,11 @@ class Workspace(NamedTuple):
     exits: Exits
     messages: MessagesFromAbove
     components: Components
+    rows: NDArray[np.float32]
+    """The rows in the order of the tree, with their numbers in ``row_order``."""
+    row_order: NDArray[np.int32]
+    staying: NDArray[np.float64]
+    """By row number: the probability that it has not left the tree yet."""
 
 
 def allocate_workspace(trees: list[Tree], n_rows: int) -> Workspace:
@@ -76,6 +81,9 @@ def allocate_workspace(trees: list[Tree], n_rows: int) -> Workspace:
         ),
         MessagesFromAbove(np.empty(n_visits), np.empty(n_visits)),
         Components(np.empty(n_exits), np.empty(n_exits), np.empty(n_exits)),
+        rows=np.empty((n_rows, trees[0].lower.shape[1]), dtype=np.float32),
+        row_order=np.empty(n_rows, dtype=np.int32),
+        staying=np.empty(n_rows),
     )
 
 
@@ -84,13 +92,24 @@ def route(tree: Tree, lifetime: float, rows: NDArray[np.float32], space: Workspa
 
     Returns the part of ``space`` that belongs to them.
     """
-    row_order = np.arange(len(rows), dtype=np.int32)
-    n_visits, n_exits = _route(tree, lifetime, rows.copy(), row_order, space.visits, space.exits)
+    space.rows[:] = rows
+    n_visits, n_exits = _route(
+        tree,
+        lifetime,
+        space.rows,
+        space.row_order,
+        space.staying,
+        space.visits,
+        space.exits,
+    )
     return Workspace(
         Visits._make(array[:n_visits] for array in space.visits),
         Exits._make(array[:n_exits] for array in space.exits),
         MessagesFromAbove._make(array[:n_visits] for array in space.messages),
         Components._make(array[:n_exits] for array in space.components),
+        space.rows,
+        space.row_order,
+        space.staying,
     )
 
 
@@ -100,16 +119,19 @@ def _route(
     lifetime: float,
     rows: NDArray[np.float32],
     row_order: NDArray[np.int32],
+    staying: NDArray[np.float64],
     visits: Visits,
     exits: Exits,
 ) -> tuple[int, int]:
     """Walk all rows down the tree (Alg. 5); return the number of visits and of exits.
 
-    ``rows`` and ``row_order`` are permuted so that the rows of a node are neighbours. With a
-    finite lifetime nothing branches off after it.
+    ``rows`` and ``row_order`` are permuted so that the rows of a node are neighbours;
+    ``staying`` is p_NotSeparatedYet. With a finite lifetime nothing branches off after it.
     """
     n_features = rows.shape[1]
-    staying = np.ones(len(rows))  # p_NotSeparatedYet
+    for i in range(len(rows)):
+        row_order[i] = i
+        staying[i] = 1.0
     # Groups still to be followed, as in `sample_block`: at most one for each level, plus one.
     waiting = np.empty((tree.height[0] + 2, 4), dtype=np.int64)  # node, first, end, parent's visit
     waiting[0, 0] = 0
