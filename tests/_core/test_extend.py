@@ -98,8 +98,8 @@ def test_renewed_evidence_is_that_of_a_full_pass():
     assert np.isfinite(log_likelihood(used, other))
 
 
-def test_a_leaf_of_equal_rows_is_never_listed():
-    """Ten thousand equal rows, then other ones beside them: no cost grows with the equal ones."""
+def test_rows_beside_a_leaf_of_many_equal_rows_are_cut_off_from_it():
+    """Ten thousand equal rows have enough rows, but nothing to split: Alg. 4 applies."""
     rows = np.full((10_050, 2), 0.5, dtype=np.float32)
     rows[10_000:] += np.linspace(0.01, 0.4, 50, dtype=np.float32)[:, None]
     labels = np.arange(10_050.0)
@@ -108,11 +108,11 @@ def test_a_leaf_of_equal_rows_is_never_listed():
     assert used.tree.n_samples.max() == 10_050
 
 
-def test_a_tree_as_deep_as_it_has_rows():
-    """Powers of two beyond the float32 range cannot be had: a slanted staircase makes the depth."""
-    rows = np.cumsum(np.full((200, 1), 1.5, dtype=np.float32) ** np.arange(200)[:, None] / 1e30)
-    rows = rows.astype(np.float32).reshape(-1, 1)
-    labels = np.arange(200.0)
-    used = learn_online(rows, labels, Settings(2, np.inf, True))
-    assert used.tree.depth > 64
+def test_a_row_whose_path_is_longer_than_the_first_stack_joins_the_tree():
+    """A chain of halves down to the smallest float32, then rows at its far end."""
+    chain = 2.0 ** -np.arange(145, dtype=np.float32).reshape(-1, 1)
+    rows = np.concatenate([chain, np.repeat(chain[-1:], 5, axis=0)]).astype(np.float32)
+    labels = np.arange(150.0)
+    used = learn_online(rows, labels, Settings(2, np.inf, True), n_batch=145)
+    assert used.tree.depth > 66
     check_tree_invariants(used.tree, rows, used.rows, labels=labels, moments=used.moments)

@@ -22,7 +22,6 @@ from .posterior import (
     Hyperparameters,
     LabelMoments,
     fill_moments,
-    merge_evidence,
     merge_moments,
     message_precision,
     set_leaf_evidence,
@@ -306,12 +305,8 @@ def _split_leaf(
     link_rows(tree, numbers, row_lists, leaf, leaf + 1)
     link_rows(tree, numbers, row_lists, n_nodes, n_after)
     if len(evidence.mean) > 0:
-        for node in range(n_after - 1, n_nodes - 1, -1):  # children before parents
-            if tree.left_child[node] == NO_CHILD:
-                set_leaf_evidence(tree, moments, hyperparameters, evidence, node)
-            else:
-                set_share(tree, hyperparameters, evidence, node)
-                merge_evidence(tree, hyperparameters, evidence, node)
-    if len(evidence.mean) > 0:
+        # The leaf had just enough rows to be split, so that its children, if any, are leaves.
+        for node in range(n_nodes, n_after):
+            set_leaf_evidence(tree, moments, hyperparameters, evidence, node)
         set_share(tree, hyperparameters, evidence, leaf)
     return n_after
