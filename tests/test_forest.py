@@ -5,9 +5,10 @@ import numpy as np
 import pytest
 
 from mondrian_forest import MondrianForestRegressor
-from mondrian_forest._core.posterior import label_moments, log_marginal_likelihood, upward_pass
+from mondrian_forest._core.posterior import log_marginal_likelihood
 from mondrian_forest._core.rng import random_states
 from mondrian_forest._core.sample import sample_tree
+from trees import give_labels
 
 
 def waves(n_rows=300, n_features=3, seed=0):
@@ -76,10 +77,9 @@ def test_log_marginal_likelihood_is_that_of_each_tree():
     states = random_states(np.random.SeedSequence(entropy.tolist()), 2)
     for state, expected in zip(states, forest.log_marginal_likelihood_, strict=True):
         tree, row_lists = sample_tree(rows, 10, np.inf, state)
-        moments = label_moments(tree, y, row_lists)
         prior = forest._hyperparameters()
-        evidence = upward_pass(tree, moments, prior)
-        assert log_marginal_likelihood(tree, moments, prior, evidence) == expected
+        give_labels(tree, row_lists, y, prior)
+        assert log_marginal_likelihood(tree.nodes, tree.tallies, prior) == expected
 
 
 @pytest.mark.parametrize("posterior", ["hierarchical", "empirical"])

@@ -2,8 +2,9 @@
 
 import numpy as np
 
-from mondrian_forest._core.posterior import LabelMoments
-from mondrian_forest._core.predict import allocate_workspace, route
+from mondrian_forest._core.learn import Learner, Settings, renew
+from mondrian_forest._core.posterior import HIERARCHICAL, tally_labels
+from mondrian_forest._core.predict import Ensemble, allocate_workspace, route
 from mondrian_forest._core.reference import Node
 from mondrian_forest._core.rng import random_states
 from mondrian_forest._core.sample import sample_tree
@@ -17,9 +18,22 @@ def grow(rows, min_samples_split=2, lifetime=np.inf, seed=0):
     return sample_tree(rows, min_samples_split, lifetime, state)
 
 
+def give_labels(tree, row_order, labels, prior, posterior=HIERARCHICAL):
+    """Fill in the label model of a tree as sampled; return the tree."""
+    tally_labels(tree.nodes, tree.tallies, labels, row_order.order, 0, tree.n_nodes)
+    learner = Learner(np.array([tree.n_nodes]), tree, row_order)
+    renew(learner, Settings(2, np.inf, posterior), prior)
+    return tree
+
+
+def forest_of(trees, prior, lifetime=np.inf, posterior=HIERARCHICAL):
+    """Return trees with labels as prediction needs them."""
+    return Ensemble(trees, max(tree.depth for tree in trees), posterior, prior, lifetime)
+
+
 def routed(tree, rows, lifetime=np.inf):
     """Route rows through one tree in a workspace of their own."""
-    return route(tree, lifetime, rows, allocate_workspace([tree], len(rows)))
+    return route(tree, lifetime, rows, allocate_workspace([tree], tree.depth, len(rows)))
 
 
 def small_table(seed, n_rows=12, n_features=3):
@@ -34,14 +48,15 @@ def small_table(seed, n_rows=12, n_features=3):
 
 def rows_in(tree: Tree, row_lists: RowLists | RowOrder, number=0) -> list[int]:
     """Return the numbers of the rows in a node."""
+    first_row = tree.tallies["first_row"]
     if isinstance(row_lists, RowOrder):
-        start = row_lists.first[number]
+        start = first_row[number]
         return row_lists.order[start : start + tree.n_samples[number]].tolist()
     left = int(tree.left_child[number])
     if left != NO_CHILD:
-        assert row_lists.first[number] == NO_ROW
+        assert first_row[number] == NO_ROW
         return rows_in(tree, row_lists, left) + rows_in(tree, row_lists, left + 1)
-    found, row = [], int(row_lists.first[number])
+    found, row = [], int(first_row[number])
     while row != NO_ROW:
         found.append(row)
         row = int(row_lists.next[row])
@@ -55,7 +70,6 @@ def check_tree_invariants(
     min_samples_split=2,
     lifetime=np.inf,
     labels=None,
-    moments: LabelMoments | None = None,
 ):
     """Assert all that must hold for any tree on these rows."""
     n_nodes = tree.n_nodes
@@ -71,14 +85,14 @@ def check_tree_invariants(
         inside = rows[numbers]
         np.testing.assert_array_equal(tree.lower[node], inside.min(axis=0))
         np.testing.assert_array_equal(tree.upper[node], inside.max(axis=0))
-        if moments is not None:
+        if labels is not None:
             y = labels[numbers]
             rounding = 4 * np.finfo(float).eps * abs(y).max()
-            assert abs(moments.mean[node] - y.mean()) <= rounding
+            assert abs(tree.tallies["label_mean"][node] - y.mean()) <= rounding
             deviation = ((y - y.mean()) ** 2).sum()
             # A mean that is off by `rounding` moves the sum of squares by this much.
             allowed = 1e-12 * deviation + 2 * rounding * np.sqrt(deviation * len(y))
-            assert abs(moments.squared_deviation[node] - deviation) <= (
+            assert abs(tree.tallies["squared_deviation"][node] - deviation) <= (
                 allowed + len(y) * rounding**2
             )
         left = tree.left_child[node]

@@ -6,7 +6,9 @@ import logging
 import math
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from numbers import Integral, Real
 from typing import Any, TypeVar
 
@@ -17,21 +19,24 @@ from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils import assert_all_finite, check_random_state, gen_batches
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from ._core.intake import scale_rows, survey_features, survey_labels
 from ._core.learn import (
     Learner,
     Settings,
+    has_room,
     in_use,
     learn_batch,
     learn_more,
     log_likelihood,
-    no_evidence,
-    renew_evidence,
+    renew,
     with_room,
+    without_rows,
 )
 from ._core.mixture import Mixture
 from ._core.posterior import (
+    EMPIRICAL,
+    HIERARCHICAL,
     Hyperparameters,
-    LabelMoments,
     LabelSums,
     heuristic_hyperparameters,
 )
@@ -43,10 +48,10 @@ from ._core.predict import (
     predict_moments,
 )
 from ._core.rng import random_states
-from ._core.tree import RowOrder, Tree, enlarge
+from ._core.tree import Tree, enlarge
 from .distribution import PredictiveDistribution
 
-_POSTERIORS = ("hierarchical", "empirical")
+_POSTERIORS = {"hierarchical": HIERARCHICAL, "empirical": EMPIRICAL}
 _LARGEST_BLOCK = 2**17
 """Rows that are routed through the trees together; larger blocks read each node less often."""
 _LARGEST_MIXTURE_BLOCK = 2**13
@@ -58,8 +63,7 @@ _FEWEST_ROWS_FOR_THREADS = 100
 """Fewer rows join the trees faster than threads start."""
 _WIDEST = 2.0
 """How many times the known feature range rows may span before trees are sampled anew."""
-_FARTHEST = 1e30
-"""Scaled features are clipped to this, so that float32 holds them and distances stay finite."""
+_N_CPUS = os.cpu_count() or 1
 
 _LOGGER = logging.getLogger("mondrian_forest")
 
@@ -175,6 +179,7 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
         self.n_jobs = n_jobs
         self.random_state = random_state
 
+    _learners: list[Learner]
     _label_sums: LabelSums
     _review_at: int
 
@@ -191,30 +196,39 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
         -------
         self
         """
-        before = self.__dict__.copy()
-        try:
+        with self._unchanged_by_errors():
             self._fit(X, y)
+        return self
+
+    @contextmanager
+    def _unchanged_by_errors(self) -> Iterator[None]:
+        """Leave the forest as it was when an error or an interrupt comes in between.
+
+        What is inside may replace attributes but not change the arrays that they refer to, except
+        for room that is not in use.
+        """
+        before = self.__dict__.copy()
+        if "_random_states" in before:  # which are advanced in place
+            before["_random_states"] = self._random_states.copy()
+        try:
+            yield
         except BaseException:
-            # A fit that fails or is interrupted leaves the forest as it was.
             self.__dict__.clear()
             self.__dict__.update(before)
             raise
-        return self
 
     def _fit(self, X: ArrayLike, y: ArrayLike) -> None:
         self._check_parameters()
         table, labels = self._check_data(X, y, reset=True)
-        label_sums = LabelSums.of(labels)
-        self._seen_range = (
-            table.min(axis=0).astype(np.float64),
-            table.max(axis=0).astype(np.float64),
-        )
+        nothing = np.full(table.shape[1], np.inf)
+        self._seen_range = nothing, -nothing
+        self._seen_range, label_sums, _ = self._survey(table, labels)
         self._set_feature_range(*self._find_feature_range(table.shape[1]))
         self._estimate(label_sums)
         self._settings = Settings(
             int(min(self.min_samples_split, 2**31 - 1)),
             float(self.lifetime),
-            self.posterior == "hierarchical",
+            _POSTERIORS[self.posterior],
         )
         self._rows = self._scale(table)
         self._labels = labels.copy()
@@ -253,31 +267,35 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
                 "This forest has dropped its training rows with freeze() and cannot learn more: "
                 "fit it again, or keep a copy that is not frozen."
             )
-        table, labels = self._check_more(X, y)
+        table, labels = self._plain(X, y) or self._check_data(X, y, reset=False)
+        seen_range, new_sums, is_sound = self._survey(table, labels)
+        if not is_sound:  # only what is plain has not been checked yet: this says what is wrong
+            self._check_data(X, y, reset=False)
         begin = self.n_samples_seen_
         end = begin + len(labels)
-        label_sums = self._label_sums.plus(LabelSums.of(labels))
+        label_sums = self._label_sums.plus(new_sums)
         is_due = end >= self._review_at
         if is_due:
             self._check_parameters()
             self._check_labels(label_sums)
-        # Nothing has changed up to here, so that an error leaves the forest as it was.
-        low, high = self._seen_range
-        self._seen_range = np.minimum(low, table.min(axis=0)), np.maximum(high, table.max(axis=0))
-        self._label_sums = label_sums
-        must_resample = is_due and self._has_outgrown_its_range()
-        if must_resample:
-            self._widen_range()
-        if is_due:
-            self._estimate(label_sums)
-        self._make_room(end)
-        self._rows[begin:end] = self._scale(table)
-        self._labels[begin:end] = labels
-        self.n_samples_seen_ = end
-        if must_resample:
-            self._sample_all()
-        else:
-            self._extend_all(begin, end, is_due)
+        must_resample = is_due and self._has_outgrown_its_range(*seen_range)
+        with self._unchanged_by_errors():
+            self._seen_range = seen_range
+            self._label_sums = label_sums
+            if must_resample:
+                self._widen_range()
+            if is_due:
+                self._estimate(label_sums)
+            self._make_room(end)
+            self._scale(table, self._rows[begin:end])
+            self._labels[begin:end] = labels
+            self.n_samples_seen_ = end
+            if must_resample:
+                self._sample_all()
+            else:
+                self._make_room_in_trees(end)
+        if not must_resample:
+            self._extend_all(end, is_due)
         return self
 
     def freeze(self) -> MondrianForestRegressor:
@@ -291,20 +309,9 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
         """
         check_is_fitted(self, "_learners")
         if not self._is_frozen():
-            if self._settings.has_evidence:
+            if self._settings.posterior == HIERARCHICAL:
                 self._log_likelihoods = self.log_marginal_likelihood_
-            nothing = np.empty(0)
-            for number, learner in enumerate(self._learners):
-                used = in_use(learner)
-                self._learners[number] = Learner(
-                    used.n_nodes,
-                    enlarge(used.tree, used.n_nodes),
-                    RowOrder(np.empty(0, np.int32), np.empty(0, np.int32)),
-                    LabelMoments(nothing, nothing)
-                    if self._settings.has_evidence
-                    else enlarge(used.moments, used.n_nodes),
-                    enlarge(used.evidence, len(used.evidence.mean)),
-                )
+            self._learners = [without_rows(learner) for learner in self._learners]
             self._rows, self._labels = self._rows[:0].copy(), self._labels[:0].copy()
         return self
 
@@ -318,7 +325,7 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
     def log_marginal_likelihood_(self) -> NDArray[np.float64]:
         """Log density of the training labels given each tree, shape (n_estimators,)."""
         check_is_fitted(self, "_learners")
-        if not self._settings.has_evidence:
+        if self._settings.posterior != HIERARCHICAL:
             raise AttributeError("The empirical posterior has no log_marginal_likelihood_.")
         if self._is_frozen():
             return self._log_likelihoods.copy()
@@ -423,14 +430,14 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
         def block_leaves(rows: NDArray[np.float32]) -> NDArray[np.int32]:
             leaves = np.empty((len(trees), len(rows)), dtype=np.int32)
             for tree, out in zip(trees, leaves, strict=True):
-                find_leaves(tree, rows, out)
+                find_leaves(tree.nodes, rows, out)
             return leaves.T
 
         return np.concatenate(self._map_blocks(X, block_leaves, _LARGEST_BLOCK))
 
     def _n_threads(self) -> int:
         _check_n_jobs(self.n_jobs)
-        return min(int(effective_n_jobs(self.n_jobs)), os.cpu_count() or 1)
+        return min(int(effective_n_jobs(self.n_jobs)), _N_CPUS)
 
     def _is_frozen(self) -> bool:
         return len(self._rows) < self.n_samples_seen_
@@ -450,54 +457,75 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
             free.append(scratch)
             return learner
 
-        self._learners: list[Learner] = Parallel(n_jobs=self._n_threads(), require="sharedmem")(
+        self._learners = Parallel(n_jobs=self._n_threads(), require="sharedmem")(
             delayed(learn)(state) for state in self._random_states
         )
 
-    def _extend_all(self, begin: int, end: int, is_due: bool) -> None:
-        """Let new rows join all trees; after new hyperparameters, compute all evidence anew."""
+    def _extend_all(self, end: int, is_due: bool) -> None:
+        """Let the rows up to ``end`` join all trees; after new hyperparameters, renew posteriors.
+
+        Rows must be in all trees or in none, so what an interrupt cuts short is finished first. It
+        comes between kernels, never within one.
+        """
         hyperparameters = self._hyperparameters()
 
         def extend(number: int) -> None:
             learner = self._learners[number]
-            renews = is_due and self._settings.has_evidence
-            more = learn_more(
-                learner._replace(evidence=no_evidence()) if renews else learner,
-                self._rows,
-                self._labels,
-                begin,
-                end,
-                self._settings,
-                hyperparameters,
-                self._random_states[number],
-            )
-            self._learners[number] = learner._replace(n_nodes=more.n_nodes)
-            if renews:
-                renew_evidence(self._learners[number], hyperparameters)
+            if learner.n_rows < end:
+                learn_more(
+                    learner,
+                    self._rows,
+                    self._labels,
+                    learner.n_rows,
+                    end,
+                    self._settings,
+                    hyperparameters,
+                    self._random_states[number],
+                )
+            if is_due:
+                renew(learner, self._settings, hyperparameters)
 
         numbers = range(len(self._learners))
-        if end - begin < _FEWEST_ROWS_FOR_THREADS and not is_due:
+        n_new = end - self._learners[0].n_rows
+        try:
+            self._for_each(extend, numbers, in_threads=is_due or n_new >= _FEWEST_ROWS_FOR_THREADS)
+        except BaseException:
             for number in numbers:
                 extend(number)
+            raise
+
+    def _for_each(
+        self, act: Callable[[int], None], numbers: Iterable[int], *, in_threads: bool
+    ) -> None:
+        n_threads = self._n_threads() if in_threads else 1
+        if n_threads == 1:
+            for number in numbers:
+                act(number)
         else:
-            Parallel(n_jobs=self._n_threads(), require="sharedmem")(
-                delayed(extend)(number) for number in numbers
-            )
+            with ThreadPoolExecutor(n_threads) as executor:  # which waits for what has begun
+                list(executor.map(act, numbers))
 
     def _make_room(self, n_rows: int) -> None:
-        """Enlarge the arrays that cannot hold ``n_rows`` rows, by half and more."""
-        room = n_rows + len(self._rows) // 2
+        """Enlarge the arrays of rows if they cannot hold ``n_rows``, by half and more."""
         if n_rows > len(self._rows):
+            room = n_rows + len(self._rows) // 2
             self._rows, self._labels = enlarge((self._rows, self._labels), room)
-        rows = self._learners[0].rows
-        if isinstance(rows, RowOrder) or n_rows > len(rows.next):
-            self._learners = [with_room(learner, room) for learner in self._learners]
 
-    def _has_outgrown_its_range(self) -> bool:
+    def _make_room_in_trees(self, n_rows: int) -> None:
+        def make_room(number: int) -> None:
+            # An equal tree takes the place of the one without room, which is freed at once.
+            self._learners[number] = with_room(self._learners[number], len(self._rows))
+
+        lacking = [k for k, tree in enumerate(self._learners) if not has_room(tree, n_rows)]
+        if lacking:
+            self._for_each(make_room, lacking, in_threads=True)
+
+    def _has_outgrown_its_range(
+        self, seen_low: NDArray[np.float64], seen_high: NDArray[np.float64]
+    ) -> bool:
         if self.feature_range is not None:
             return False
         low, high = self.feature_range_
-        seen_low, seen_high = self._seen_range
         with np.errstate(over="ignore"):
             return bool(
                 np.any(0.5 * seen_high - 0.5 * seen_low > _WIDEST * (0.5 * high - 0.5 * low))
@@ -513,17 +541,20 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
             )
             self._has_rescaled = True
         unit, shifted_low, width = self._scaling
-        seen = self.n_samples_seen_
         self._set_feature_range(*self._seen_range)
         new_unit, new_shifted_low, new_width = self._scaling
-        for rows in gen_batches(seen, 65536):
+        rescaled = np.empty_like(self._rows)
+        for rows in gen_batches(self.n_samples_seen_, 65536):
             half = (self._rows[rows] * width + shifted_low) * (0.5 / unit)
-            self._rows[rows] = (half - new_shifted_low * (0.5 / new_unit)) / (
+            rescaled[rows] = (half - new_shifted_low * (0.5 / new_unit)) / (
                 new_width * (0.5 / new_unit)
             )
+        self._rows = rescaled
 
-    def _check_more(self, X: ArrayLike, y: ArrayLike) -> tuple[NDArray[Any], NDArray[np.float64]]:
-        """Validate rows for ``partial_fit``; plain arrays in a tenth of the usual time."""
+    def _plain(
+        self, X: ArrayLike, y: ArrayLike
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
+        """Return data that needs no more checks than ``_survey`` makes on its way, else None."""
         if (
             type(X) is np.ndarray
             and type(y) is np.ndarray
@@ -532,12 +563,12 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
             and X.shape[1] == self.n_features_in_
             and y.shape == X.shape[:1]
             and len(y) > 0
+            and y.flags.forc
+            and y.flags.writeable  # else the kernels would be compiled once more
             and not hasattr(self, "feature_names_in_")
-            # What is not clearly finite is looked at more closely below.
-            and abs(X.sum() + y.sum()) < _LARGEST_LABEL
         ):
             return X, y
-        return self._check_data(X, y, reset=False)
+        return None
 
     def _check_data(
         self, X: ArrayLike, y: ArrayLike, *, reset: bool
@@ -548,7 +579,7 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
         table, labels = validate_data(
             self, X, y, dtype=[np.float64, np.float32], y_numeric=True, reset=reset
         )
-        labels = np.asarray(labels, dtype=np.float64)
+        labels = np.require(labels, np.float64, ["C", "W"])
         assert_all_finite(labels, input_name="y")
         if np.abs(labels).max() > _LARGEST_LABEL:
             raise ValueError(f"y must not exceed {_LARGEST_LABEL:g} in size: rescale y.")
@@ -570,9 +601,8 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
         used = [in_use(learner) for learner in self._learners]
         return Ensemble(
             [learner.tree for learner in used],
-            [learner.evidence for learner in used]
-            if self._settings.has_evidence
-            else [learner.moments for learner in used],
+            max(learner.tree.depth for learner in used),
+            self._settings.posterior,
             self._hyperparameters(),
             self._settings.lifetime,
         )
@@ -600,7 +630,7 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
         """Apply ``predict_block`` to blocks of scaled rows, in threads and in order."""
         _refuse_what_is_no_number("X", X)
         table = validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
-        deepest = max(int(learner.tree.height[0]) for learner in self._learners)
+        deepest = max(learner.tree.depth for learner in self._learners)
         # One block for each thread, but smaller ones for very deep trees, which can have as many
         # exits for each row.
         block = max(1, min(largest_block, 2**26 // (deepest + 2)))
@@ -624,16 +654,26 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
         width[width == 0.0] = unit
         self._scaling = unit, unit * low, width
 
-    def _scale(self, X: NDArray[Any]) -> NDArray[np.float32]:
+    def _scale(
+        self, table: NDArray[Any], out: NDArray[np.float32] | None = None
+    ) -> NDArray[np.float32]:
         """Map features from their range to [0, 1] in float64, then store as float32."""
-        unit, shifted_low, width = self._scaling
-        scaled = np.empty(X.shape, dtype=np.float32)
-        for start in range(0, len(X), 65536):
-            rows = slice(start, start + 65536)
-            with np.errstate(over="ignore"):  # rows that far away are clipped
-                block = (unit * X[rows].astype(np.float64) - shifted_low) / width
-            scaled[rows] = block.clip(-_FARTHEST, _FARTHEST)
+        scaled = np.empty(table.shape, dtype=np.float32) if out is None else out
+        for rows, block in _plain_blocks(table):
+            scale_rows(block, *self._scaling, scaled[rows])
         return scaled
+
+    def _survey(
+        self, table: NDArray[Any], labels: NDArray[np.float64]
+    ) -> tuple[tuple[NDArray[np.float64], NDArray[np.float64]], LabelSums, bool]:
+        """Return the range of all features seen, the sums of these labels, and if all is sound."""
+        low, high = (end.copy() for end in self._seen_range)
+        is_finite = True
+        for _, block in _plain_blocks(table):
+            is_finite &= survey_features(block, low, high)
+        mean, squared_deviation, largest = survey_labels(labels)
+        label_sums = LabelSums(len(labels), mean, squared_deviation)
+        return (low, high), label_sums, is_finite and largest <= _LARGEST_LABEL
 
     def _find_feature_range(
         self, n_features: int
@@ -723,6 +763,13 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
             self.lifetime > 0
         ):
             raise ValueError(f"lifetime must be a positive number or inf, got {self.lifetime!r}.")
+
+
+def _plain_blocks(table: NDArray[Any]) -> Iterator[tuple[slice, NDArray[np.float64]]]:
+    """Yield a table in blocks of the one type and layout that kernels are compiled for."""
+    for start in range(0, len(table), 65536):
+        rows = slice(start, start + 65536)
+        yield rows, np.require(table[rows], np.float64, ["C", "W"])
 
 
 def _check_integer(name: str, value: object, least: int) -> None:

@@ -9,15 +9,24 @@ from scipy.special import expit
 from mondrian_forest._core import reference
 from mondrian_forest._core.components import branch_variance_moments, fill_components
 from mondrian_forest._core.posterior import (
+    EMPIRICAL,
+    HIERARCHICAL,
     Hyperparameters,
-    LabelMoments,
-    label_moments,
     log_marginal_likelihood,
-    upward_pass,
+    renew_posterior,
 )
-from mondrian_forest._core.predict import Ensemble, predict_moments
-from mondrian_forest._core.tree import Tree
-from trees import as_reference, grow, preorder_numbers, routed, rows_in, small_table
+from mondrian_forest._core.predict import predict_moments
+from mondrian_forest._core.tree import Tree, parents_first
+from trees import (
+    as_reference,
+    forest_of,
+    give_labels,
+    grow,
+    preorder_numbers,
+    routed,
+    rows_in,
+    small_table,
+)
 
 PRIOR = Hyperparameters(3.0, 8.0, 0.4, 0.3)
 
@@ -62,13 +71,12 @@ def test_branch_moments_equal_adaptive_quadrature(start, duration, distance):
 def test_components_equal_a_dense_solve_integrated_over_the_branch_time(seed, lifetime):
     rows, labels = small_table(seed, n_rows=8)
     tree, row_lists = grow(rows, 3, lifetime, seed)
-    moments = label_moments(tree, labels, row_lists)
-    evidence = upward_pass(tree, moments, PRIOR)
+    give_labels(tree, row_lists, labels, PRIOR)
     query = np.random.default_rng(seed).uniform(-0.3, 1.3, (3, 3)).astype(np.float32)
     query[0] = rows[0]
     space = routed(tree, query, lifetime)
     visits, exits, _, components = space[:4]
-    fill_components(tree, evidence, PRIOR, lifetime, *space[:4])
+    fill_components(tree.nodes, HIERARCHICAL, PRIOR, lifetime, *space[:4])
 
     prior = reference.Prior(*PRIOR)
     root = as_reference(tree, row_lists)
@@ -106,16 +114,12 @@ def test_components_equal_a_dense_solve_integrated_over_the_branch_time(seed, li
         assert found_variance == pytest.approx(square - mean**2, rel=1e-6)
 
 
-def forest_of(tree, label_model, prior, lifetime=np.inf):
-    return Ensemble([tree], [label_model], prior, lifetime)
-
-
 def test_far_from_all_data_the_prediction_is_the_prior():
     rows, labels = small_table(0)
     tree, row_lists = grow(rows)
-    evidence = upward_pass(tree, label_moments(tree, labels, row_lists), PRIOR)
+    give_labels(tree, row_lists, labels, PRIOR)
     far = np.array([[1e30, 0, 0], [-1e30, 1e30, 0.5]], dtype=np.float32)
-    found = predict_moments(forest_of(tree, evidence, PRIOR), far)
+    found = predict_moments(forest_of([tree], PRIOR), far)
     np.testing.assert_allclose(found.mean, PRIOR.prior_mean, rtol=1e-15)
     np.testing.assert_allclose(found.posterior + found.branching, PRIOR.prior_scale / 2, rtol=1e-15)
 
@@ -126,8 +130,8 @@ def test_with_small_noise_the_mean_at_a_training_point_is_its_label():
     labels = generator.normal(size=30)
     tree, row_lists = grow(rows)
     prior = Hyperparameters(0.0, 2.0, 0.1, 1e-12)
-    evidence = upward_pass(tree, label_moments(tree, labels, row_lists), prior)
-    found = predict_moments(forest_of(tree, evidence, prior), rows)
+    give_labels(tree, row_lists, labels, prior)
+    found = predict_moments(forest_of([tree], prior), rows)
     np.testing.assert_allclose(found.mean, labels, atol=1e-6)
     assert (found.posterior + found.branching < 2e-12).all()
 
@@ -139,8 +143,8 @@ def test_next_to_a_training_row_the_variance_is_hardly_more_than_at_the_row(nois
     labels = np.sin(6.0 * rows[:, 0].astype(float))
     tree, row_lists = grow(rows)
     prior = Hyperparameters(0.0, 1.0, 0.01, noise_variance)
-    evidence = upward_pass(tree, label_moments(tree, labels, row_lists), prior)
-    forest = forest_of(tree, evidence, prior)
+    give_labels(tree, row_lists, labels, prior)
+    forest = forest_of([tree], prior)
     at, beside = (
         predict_moments(forest, query) for query in (rows, np.nextafter(rows, np.float32(0)))
     )
@@ -150,25 +154,23 @@ def test_next_to_a_training_row_the_variance_is_hardly_more_than_at_the_row(nois
     assert (beside.posterior + beside.branching < at.posterior + 1e-5).all()
 
 
-def insert_node_without_data(tree: Tree, node, time, moments: LabelMoments):
+def insert_node_without_data(tree: Tree, node, time):
     """Put a node above ``node`` at the given time; its other child holds nothing.
 
     The inserted node takes the number of the old one, which moves to the end with its sibling.
     """
     end = tree.n_nodes
-    moved = {
-        name: np.concatenate([array, array[[node, node]]]) for name, array in tree._asdict().items()
-    }
-    moved["left_child"][node] = end
-    moved["split_feature"][node] = 0
-    moved["threshold"][node] = np.inf  # every row goes left
-    moved["split_time"][node] = time
-    moved["left_child"][end + 1] = -1
-    moved["split_time"][end + 1] = np.inf
-    moved["n_samples"][end + 1] = 0
-    moved["height"] += 1  # an upper bound will do
-    new_moments = LabelMoments(*(np.concatenate([a, [a[node], 0.0]]) for a in moments))
-    return Tree(**moved), new_moments
+    wider = Tree(*(np.concatenate([array, array[[node, node]]]) for array in tree))
+    wider.left_child[node] = end
+    wider.split_feature[node] = 0
+    wider.threshold[node] = np.inf  # every row goes left
+    wider.split_time[node] = time
+    wider.left_child[end + 1] = -1
+    wider.split_time[end + 1] = np.inf
+    wider.n_samples[end + 1] = 0
+    wider.tallies["squared_deviation"][end + 1] = 0.0
+    wider.height[:] += 1  # an upper bound will do
+    return wider
 
 
 @pytest.mark.parametrize("where", ["root", "inner", "leaf"])
@@ -176,7 +178,7 @@ def test_an_inserted_node_without_data_changes_no_prediction(where):
     """The prior is closed under marginalisation (section 3)."""
     rows, labels = small_table(3, n_rows=20)
     tree, row_lists = grow(rows, 3)
-    moments = label_moments(tree, labels, row_lists)
+    give_labels(tree, row_lists, labels, PRIOR)
     left = int(tree.left_child[0])
     node, time = {
         "root": (0, 0.4 * tree.split_time[0]),
@@ -187,16 +189,15 @@ def test_an_inserted_node_without_data_changes_no_prediction(where):
         ),
     }[where]
     assert np.isfinite(time)
-    wider, wider_moments = insert_node_without_data(tree, node, time, moments)
-
-    evidence = upward_pass(tree, moments, PRIOR)
-    wider_evidence = upward_pass(wider, wider_moments, PRIOR)
-    assert log_marginal_likelihood(wider, wider_moments, PRIOR, wider_evidence) == pytest.approx(
-        log_marginal_likelihood(tree, moments, PRIOR, evidence), rel=1e-12
+    wider = insert_node_without_data(tree, node, time)
+    order = parents_first(wider.nodes, wider.depth)
+    renew_posterior(wider.nodes, wider.tallies, HIERARCHICAL, PRIOR, order)
+    assert log_marginal_likelihood(wider.nodes, wider.tallies, PRIOR) == pytest.approx(
+        log_marginal_likelihood(tree.nodes, tree.tallies, PRIOR), rel=1e-12
     )
     query = np.random.default_rng(0).uniform(-0.5, 1.5, (200, 3)).astype(np.float32)
-    before = predict_moments(forest_of(tree, evidence, PRIOR), query)
-    after = predict_moments(forest_of(wider, wider_evidence, PRIOR), query)
+    before = predict_moments(forest_of([tree], PRIOR), query)
+    after = predict_moments(forest_of([wider], PRIOR), query)
     np.testing.assert_allclose(after.mean, before.mean, rtol=1e-8)
     np.testing.assert_allclose(
         after.posterior + after.branching, before.posterior + before.branching, rtol=1e-7
@@ -208,11 +209,11 @@ def test_an_inserted_node_without_data_changes_no_prediction(where):
 def test_empirical_components_are_the_moments_of_the_nodes():
     rows, labels = small_table(1)
     tree, row_lists = grow(rows, 4)
-    moments = label_moments(tree, labels, row_lists)
+    give_labels(tree, row_lists, labels, PRIOR, EMPIRICAL)
     query = np.random.default_rng(0).uniform(-0.5, 1.5, (10, 3)).astype(np.float32)
     space = routed(tree, query)
     visits, exits, _, components = space[:4]
-    fill_components(tree, moments, PRIOR, np.inf, *space[:4])
+    fill_components(tree.nodes, EMPIRICAL, PRIOR, np.inf, *space[:4])
     for e in range(len(exits.row)):
         node = visits.node[exits.visit[e]]
         inside = labels[rows_in(tree, row_lists, node)]
@@ -227,10 +228,11 @@ def test_components_stay_finite_when_the_prior_is_used_up():
     labels = np.array([1.0, 2.0, 3.0])
     tree, row_lists = grow(rows)
     prior = PRIOR._replace(prior_rate=1e6)
-    evidence = upward_pass(tree, label_moments(tree, labels, row_lists), prior)
+    give_labels(tree, row_lists, labels, prior)
     query = np.linspace(-0.5, 1.5, 50, dtype=np.float32).reshape(-1, 1)
-    for model in (evidence, evidence._replace(precision=np.zeros_like(evidence.precision))):
-        found = predict_moments(forest_of(tree, model, prior), query)
+    for factor in (1.0, 0.0):
+        tree.nodes["precision"] *= factor
+        found = predict_moments(forest_of([tree], prior), query)
         assert np.isfinite(found.mean).all()
         assert (found.posterior >= 0).all()
         assert (found.branching >= 0).all()

@@ -1,6 +1,5 @@
 import hypothesis.extra.numpy as hnp
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -9,13 +8,12 @@ from mondrian_forest._core.learn import (
     in_use,
     learn_batch,
     learn_more,
-    log_likelihood,
-    renew_evidence,
+    renew,
     with_room,
 )
-from mondrian_forest._core.posterior import Hyperparameters, upward_pass
+from mondrian_forest._core.posterior import EMPIRICAL, HIERARCHICAL, Hyperparameters
 from mondrian_forest._core.rng import random_states
-from trees import check_tree_invariants
+from trees import check_tree_invariants, preorder_numbers
 
 PRIOR = Hyperparameters(3.0, 8.0, 0.4, 0.3)
 
@@ -33,8 +31,16 @@ def learn_online(rows, labels, settings, n_batch=1, chunk=1, seed=0, prior=PRIOR
     learner = with_room(learner, len(rows))
     for begin in range(n_batch, len(rows), chunk):
         end = min(begin + chunk, len(rows))
-        learner = learn_more(learner, rows, labels, begin, end, settings, prior, state)
+        learn_more(learner, rows, labels, begin, end, settings, prior, state)
     return in_use(learner)
+
+
+def assert_posterior_is_exact(learner, settings, prior):
+    """Against a full pass over the same tree."""
+    found = learner.tree.nodes.copy()
+    renew(learner, settings, prior)
+    for field in ("share", "mean", "precision"):
+        np.testing.assert_allclose(found[field], learner.tree.nodes[field], rtol=1e-11)
 
 
 @settings(max_examples=60, deadline=None)
@@ -42,17 +48,21 @@ def learn_online(rows, labels, settings, n_batch=1, chunk=1, seed=0, prior=PRIOR
     rows=tables,
     min_samples_split=st.sampled_from([2, 3, 10]),
     lifetime=st.sampled_from([0.5, 3.0, np.inf]),
-    has_evidence=st.booleans(),
+    posterior=st.sampled_from([HIERARCHICAL, EMPIRICAL]),
+    chunk=st.sampled_from([1, 1, 2, 5, 29]),
     seed=st.integers(0, 1000),
 )
-def test_invariants_hold_after_every_row(rows, min_samples_split, lifetime, has_evidence, seed):
+def test_invariants_hold_after_every_step(
+    rows, min_samples_split, lifetime, posterior, chunk, seed
+):
     labels = np.random.default_rng(seed).normal(3.0, 2.0, len(rows))
-    common = Settings(min_samples_split, lifetime, has_evidence)
+    common = Settings(min_samples_split, lifetime, posterior)
     state = random_states(np.random.SeedSequence(seed), 1)[0]
     learner = learn_batch(rows[:1], labels[:1], common, PRIOR, state)
     learner = with_room(learner, len(rows))
-    for n_rows in range(2, len(rows) + 1):
-        learner = learn_more(learner, rows, labels, n_rows - 1, n_rows, common, PRIOR, state)
+    for begin in range(1, len(rows), chunk):
+        n_rows = min(begin + chunk, len(rows))
+        learn_more(learner, rows, labels, begin, n_rows, common, PRIOR, state)
         used = in_use(learner)
         check_tree_invariants(
             used.tree,
@@ -61,12 +71,8 @@ def test_invariants_hold_after_every_row(rows, min_samples_split, lifetime, has_
             min_samples_split,
             lifetime,
             labels[:n_rows],
-            used.moments,
         )
-        if has_evidence:
-            expected = upward_pass(used.tree, used.moments, PRIOR)
-            for found, exact in zip(used.evidence, expected, strict=True):
-                np.testing.assert_allclose(found, exact, rtol=1e-11)
+        assert_posterior_is_exact(used, common, PRIOR)
 
 
 def some_rows(n_rows=60, n_features=3, seed=0):
@@ -75,27 +81,20 @@ def some_rows(n_rows=60, n_features=3, seed=0):
     return rows, generator.normal(size=n_rows)
 
 
-@pytest.mark.parametrize("chunk", [1, 7, 59])
-def test_the_size_of_the_chunks_does_not_matter(chunk):
+def test_room_is_made_in_the_order_of_a_batch_fit_and_changes_nothing_else():
     rows, labels = some_rows()
-    common = Settings(5, np.inf, True)
-    one = learn_online(rows, labels, common, chunk=1)
-    other = learn_online(rows, labels, common, chunk=chunk)
-    for left, right in zip(one[1:], other[1:], strict=True):
-        for a, b in zip(left, right, strict=True):
-            np.testing.assert_array_equal(a, b)
-
-
-def test_renewed_evidence_is_that_of_a_full_pass():
-    rows, labels = some_rows()
-    used = learn_online(rows, labels, Settings(3, np.inf, True))
-    other = PRIOR._replace(prior_scale=1.0, noise_variance=2.0)
-    renew_evidence(used, other)
-    for found, exact in zip(
-        used.evidence, upward_pass(used.tree, used.moments, other), strict=True
-    ):
-        np.testing.assert_array_equal(found, exact)
-    assert np.isfinite(log_likelihood(used, other))
+    used = learn_online(rows, labels, Settings(3, np.inf, HIERARCHICAL), chunk=7)
+    tidy = in_use(with_room(used, 100))
+    order = preorder_numbers(used.tree)
+    assert order != sorted(order)
+    inner = tidy.tree.left_child >= 0
+    assert (tidy.tree.left_child[inner] > np.flatnonzero(inner)).all()
+    tidy_order = preorder_numbers(tidy.tree)
+    for field in ("threshold", "split_time", "mean", "precision", "share"):
+        np.testing.assert_array_equal(
+            used.tree.nodes[field][order], tidy.tree.nodes[field][tidy_order]
+        )
+    check_tree_invariants(tidy.tree, rows, tidy.rows, 3, labels=labels)
 
 
 def test_rows_beside_a_leaf_of_many_equal_rows_are_cut_off_from_it():
@@ -103,8 +102,8 @@ def test_rows_beside_a_leaf_of_many_equal_rows_are_cut_off_from_it():
     rows = np.full((10_050, 2), 0.5, dtype=np.float32)
     rows[10_000:] += np.linspace(0.01, 0.4, 50, dtype=np.float32)[:, None]
     labels = np.arange(10_050.0)
-    used = learn_online(rows, labels, Settings(10, np.inf, True), n_batch=10_000)
-    check_tree_invariants(used.tree, rows, used.rows, 10, labels=labels, moments=used.moments)
+    used = learn_online(rows, labels, Settings(10, np.inf, HIERARCHICAL), n_batch=10_000)
+    check_tree_invariants(used.tree, rows, used.rows, 10, labels=labels)
     assert used.tree.n_samples.max() == 10_050
 
 
@@ -113,6 +112,6 @@ def test_a_row_whose_path_is_longer_than_the_first_stack_joins_the_tree():
     chain = 2.0 ** -np.arange(145, dtype=np.float32).reshape(-1, 1)
     rows = np.concatenate([chain, np.repeat(chain[-1:], 5, axis=0)]).astype(np.float32)
     labels = np.arange(150.0)
-    used = learn_online(rows, labels, Settings(2, np.inf, True), n_batch=145)
+    used = learn_online(rows, labels, Settings(2, np.inf, HIERARCHICAL), n_batch=145)
     assert used.tree.depth > 66
-    check_tree_invariants(used.tree, rows, used.rows, labels=labels, moments=used.moments)
+    check_tree_invariants(used.tree, rows, used.rows, labels=labels)

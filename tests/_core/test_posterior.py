@@ -6,11 +6,16 @@ from mondrian_forest._core.components import MessagesFromAbove, Visits, send_mes
 from mondrian_forest._core.posterior import (
     Hyperparameters,
     heuristic_hyperparameters,
-    label_moments,
     log_marginal_likelihood,
-    upward_pass,
 )
-from trees import as_reference, check_tree_invariants, grow, preorder_numbers, small_table
+from trees import (
+    as_reference,
+    check_tree_invariants,
+    give_labels,
+    grow,
+    preorder_numbers,
+    small_table,
+)
 
 PRIORS = [
     Hyperparameters(3.0, 8.0, 0.4, 0.3),
@@ -28,15 +33,16 @@ def all_visits(tree):
     return Visits(np.arange(tree.n_nodes, dtype=np.int32), parent)
 
 
-def posterior_of_every_node(tree, evidence, prior):
+def posterior_of_every_node(tree, prior):
     """Multiply the message from above with the evidence from below."""
     visits = all_visits(tree)
     messages = MessagesFromAbove(np.empty(tree.n_nodes), np.empty(tree.n_nodes))
-    send_messages_down(tree, evidence, prior, visits, messages)
-    above_share = np.where(visits.parent < 0, 0.5, evidence.share[visits.parent])
-    variance = messages.variance + prior.prior_scale * (above_share - evidence.share)
-    gain = 1 / (1 + evidence.precision * variance)
-    mean = messages.mean * gain + evidence.mean * (1 - gain)
+    send_messages_down(tree.nodes, prior, visits, messages)
+    evidence = tree.nodes
+    above_share = np.where(visits.parent < 0, 0.5, evidence["share"][visits.parent])
+    variance = messages.variance + prior.prior_scale * (above_share - evidence["share"])
+    gain = 1 / (1 + evidence["precision"] * variance)
+    mean = messages.mean * gain + evidence["mean"] * (1 - gain)
     return mean, variance * gain
 
 
@@ -46,10 +52,9 @@ def posterior_of_every_node(tree, evidence, prior):
 def test_message_passing_equals_a_dense_gaussian_solve(seed, min_samples_split, prior):
     rows, labels = small_table(seed)
     tree, row_lists = grow(rows, min_samples_split, seed=seed)
-    moments = label_moments(tree, labels, row_lists)
-    evidence = upward_pass(tree, moments, prior)
-    log_likelihood = log_marginal_likelihood(tree, moments, prior, evidence)
-    mean, variance = posterior_of_every_node(tree, evidence, prior)
+    give_labels(tree, row_lists, labels, prior)
+    log_likelihood = log_marginal_likelihood(tree.nodes, tree.tallies, prior)
+    mean, variance = posterior_of_every_node(tree, prior)
 
     root = as_reference(tree, row_lists)
     joint = reference.joint_gaussian(root, len(labels), reference.Prior(*prior))
@@ -68,11 +73,10 @@ def test_one_leaf_has_the_evidence_of_its_labels(n_rows):
     labels = np.array([1.0, 4.0])[:n_rows]
     tree, row_lists = grow(rows)
     prior = PRIORS[0]
-    moments = label_moments(tree, labels, row_lists)
-    evidence = upward_pass(tree, moments, prior)
-    log_likelihood = log_marginal_likelihood(tree, moments, prior, evidence)
-    assert evidence.mean[0] == labels.mean()
-    assert evidence.precision[0] == pytest.approx(n_rows / prior.noise_variance)
+    give_labels(tree, row_lists, labels, prior)
+    log_likelihood = log_marginal_likelihood(tree.nodes, tree.tallies, prior)
+    assert tree.nodes["mean"][0] == labels.mean()
+    assert tree.nodes["precision"][0] == pytest.approx(n_rows / prior.noise_variance)
     joint = reference.joint_gaussian(as_reference(tree, row_lists), n_rows, reference.Prior(*prior))
     assert log_likelihood == pytest.approx(reference.log_marginal_likelihood(joint, labels))
 
@@ -82,8 +86,8 @@ def test_moments_are_those_of_the_labels_in_each_node(centre, scale):
     rows, labels = small_table(5, n_rows=40)
     labels = centre + scale * labels
     tree, row_lists = grow(rows, 5)
-    moments = label_moments(tree, labels, row_lists)
-    check_tree_invariants(tree, rows, row_lists, 5, labels=labels, moments=moments)
+    give_labels(tree, row_lists, labels, PRIORS[0])
+    check_tree_invariants(tree, rows, row_lists, 5, labels=labels)
 
 
 @pytest.mark.parametrize("n_rows", [2, 50, 5000])

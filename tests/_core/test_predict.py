@@ -2,28 +2,34 @@ import numpy as np
 import pytest
 
 from mondrian_forest._core import reference
-from mondrian_forest._core.posterior import Hyperparameters, label_moments, upward_pass
+from mondrian_forest._core.posterior import EMPIRICAL, HIERARCHICAL, Hyperparameters
 from mondrian_forest._core.predict import (
     NEGLIGIBLE_WEIGHT,
-    Ensemble,
     find_leaves,
     predict_mixture,
     predict_moments,
 )
-from trees import as_reference, grow, preorder_numbers, routed, rows_in, small_table
+from trees import (
+    as_reference,
+    forest_of,
+    give_labels,
+    grow,
+    preorder_numbers,
+    routed,
+    rows_in,
+    small_table,
+)
 
 PRIOR = Hyperparameters(3.0, 8.0, 0.4, 0.3)
 
 
-def small_forest(n_trees=3, n_rows=40, min_samples_split=4, posterior="hierarchical"):
+def small_forest(n_trees=3, n_rows=40, min_samples_split=4, posterior=HIERARCHICAL):
     rows, labels = small_table(7, n_rows)
-    trees, models = [], []
-    for seed in range(n_trees):
-        tree, row_lists = grow(rows, min_samples_split, seed=seed)
-        moments = label_moments(tree, labels, row_lists)
-        trees.append(tree)
-        models.append(moments if posterior == "empirical" else upward_pass(tree, moments, PRIOR))
-    return Ensemble(trees, models, PRIOR, np.inf)
+    trees = [
+        give_labels(*grow(rows, min_samples_split, seed=seed), labels, PRIOR, posterior)
+        for seed in range(n_trees)
+    ]
+    return forest_of(trees, PRIOR, posterior=posterior)
 
 
 def queries(n_rows, n_features=3, seed=0):
@@ -73,7 +79,7 @@ def test_a_training_row_inside_its_leaf_leaves_the_tree_nowhere_else():
     assert (exits.weight == 1.0).all()
 
 
-@pytest.mark.parametrize("posterior", ["hierarchical", "empirical"])
+@pytest.mark.parametrize("posterior", [HIERARCHICAL, EMPIRICAL])
 def test_a_prediction_does_not_depend_on_the_other_rows_of_its_block(posterior):
     forest = small_forest(posterior=posterior)
     query = queries(60)
@@ -84,7 +90,7 @@ def test_a_prediction_does_not_depend_on_the_other_rows_of_its_block(posterior):
             assert one[0] == all_[i]
 
 
-@pytest.mark.parametrize("posterior", ["hierarchical", "empirical"])
+@pytest.mark.parametrize("posterior", [HIERARCHICAL, EMPIRICAL])
 def test_mixture_and_moments_agree(posterior):
     """Law of total variance over the components of all trees."""
     forest = small_forest(posterior=posterior)
@@ -111,13 +117,13 @@ def test_what_is_dropped_stays_below_the_stated_bound():
     """Rows at a distance where a walk ends early, against the full walk of the reference."""
     rows, labels = small_table(4, n_rows=60)
     tree, row_lists = grow(rows, 2)
-    evidence = upward_pass(tree, label_moments(tree, labels, row_lists), PRIOR)
+    give_labels(tree, row_lists, labels, PRIOR)
     root = as_reference(tree, row_lists)
     dropped = 0
     for distance in (0.5, 2.0, 5.0, 8.0, 12.0):
         query = np.full((1, 3), 1.0 + distance, dtype=np.float32)
         branches = reference.predict(root, query[0].astype(float))
-        _, mixture = predict_mixture(Ensemble([tree], [evidence], PRIOR, np.inf), query)
+        _, mixture = predict_mixture(forest_of([tree], PRIOR), query)
         kept = sorted(mixture.weight)[::-1]
         full = sorted((branch.weight for branch in branches), reverse=True)
         lost = sum(full[len(kept) :])
@@ -131,7 +137,7 @@ def test_leaves_are_found_by_the_thresholds_alone():
     rows, _ = small_table(0, n_rows=30)
     tree, row_lists = grow(rows, 5)
     leaves = np.empty(30, dtype=np.int32)
-    find_leaves(tree, rows, leaves)
+    find_leaves(tree.nodes, rows, leaves)
     for i, leaf in enumerate(leaves):
         assert tree.left_child[leaf] == -1
         assert i in rows_in(tree, row_lists, leaf)

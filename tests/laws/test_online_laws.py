@@ -1,19 +1,17 @@
 """A tree that saw its rows one by one cannot be told from one that was sampled on all at once."""
 
+from functools import cache
+
 import numpy as np
 import pytest
 from scipy.stats import chi2_contingency, ks_2samp
 
 from laws.significance import assert_plausible, is_rejected
 from mondrian_forest._core.learn import Settings, in_use, learn_batch, learn_more, with_room
-from mondrian_forest._core.posterior import Hyperparameters
-from mondrian_forest._core.predict import (
-    Ensemble,
-    allocate_workspace,
-    predict_moments,
-    route,
-)
+from mondrian_forest._core.posterior import HIERARCHICAL, Hyperparameters
+from mondrian_forest._core.predict import predict_moments
 from mondrian_forest._core.rng import random_states
+from trees import forest_of, routed
 
 N_TREES = 1500
 PRIOR = Hyperparameters(0.0, 2.0, 0.3, 0.05)
@@ -36,26 +34,26 @@ ORDERS = {
 }
 
 
-def batch_tree(rows, labels, settings, state):
-    return learn_batch(rows, labels, settings, PRIOR, state)
-
-
-def online_tree(rows, labels, settings, state):
+def grown(rows, labels, settings, state, chunk):
+    """Return a tree that learned one row, then chunks; without a chunk, one sampled at once."""
+    if chunk is None:
+        return learn_batch(rows, labels, settings, PRIOR, state).tree
     learner = with_room(learn_batch(rows[:1], labels[:1], settings, PRIOR, state), len(rows))
-    return in_use(learn_more(learner, rows, labels, 1, len(rows), settings, PRIOR, state))
+    for begin in range(1, len(rows), chunk):
+        end = min(begin + chunk, len(rows))
+        learn_more(learner, rows, labels, begin, end, settings, PRIOR, state)
+    return in_use(learner).tree
 
 
-def statistics(grow, order, settings, seed):
-    """Return what the laws are compared in, one row for each tree."""
-    rows, labels = (np.ascontiguousarray(array[order]) for array in table())
+@cache
+def statistics(order, settings, seed, chunk=None):
+    """Return what the laws are compared in, an array over trees for each."""
+    rows, labels = (np.ascontiguousarray(array[ORDERS[order]]) for array in table())
     found = []
     for state in random_states(np.random.SeedSequence([7, seed]), N_TREES):
-        learner = grow(rows, labels, settings, state)
-        tree = learner.tree
-        space = route(tree, settings.lifetime, QUERY, allocate_workspace([tree], 1))
-        moments = predict_moments(
-            Ensemble([tree], [learner.evidence], PRIOR, settings.lifetime), QUERY
-        )
+        tree = grown(rows, labels, settings, state, chunk)
+        space = routed(tree, QUERY, settings.lifetime)
+        moments = predict_moments(forest_of([tree], PRIOR, settings.lifetime), QUERY)
         found.append(
             {
                 "leaves": np.sum(tree.left_child < 0),
@@ -81,21 +79,22 @@ def p_value(name, one, other):
     return ks_2samp(one[finite[0]], other[finite[1]]).pvalue
 
 
+@pytest.mark.parametrize("chunk", [1, 7, 29])
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize(
     ("min_samples_split", "lifetime"), [(2, np.inf), (5, np.inf), (10, np.inf), (5, 1.5)]
 )
-def test_online_and_batch_have_one_law(min_samples_split, lifetime, order):
-    settings = Settings(min_samples_split, lifetime, True)
-    batch = statistics(batch_tree, ORDERS["as given"], settings, 1)
-    online = statistics(online_tree, ORDERS[order], settings, 2)
+def test_online_and_batch_have_one_law(min_samples_split, lifetime, order, chunk):
+    settings = Settings(min_samples_split, lifetime, HIERARCHICAL)
+    batch = statistics("as given", settings, 1)
+    online = statistics(order, settings, 2, chunk)
     for name in batch:
         assert_plausible(p_value(name, batch[name], online[name]), N_TREES)
 
 
 def test_the_papers_rule_at_leaves_would_be_noticed():
     """A leaf that cuts off new rows before it has enough of them, as in the paper's Alg. 4."""
-    batch = statistics(batch_tree, ORDERS["as given"], Settings(5, np.inf, True), 1)
-    never_waits = statistics(online_tree, ORDERS["as given"], Settings(2, np.inf, True), 2)
+    batch = statistics("as given", Settings(5, np.inf, HIERARCHICAL), 1)
+    never_waits = statistics("as given", Settings(2, np.inf, HIERARCHICAL), 2, 1)
     assert is_rejected(p_value("leaves", batch["leaves"], never_waits["leaves"]))
     assert is_rejected(p_value("depth", batch["depth"], never_waits["depth"]))

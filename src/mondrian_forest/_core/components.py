@@ -16,13 +16,12 @@ from numpy.typing import NDArray
 
 from .kernel import kernel
 from .posterior import (
-    Evidence,
+    EMPIRICAL,
     Hyperparameters,
-    LabelMoments,
     message_precision,
     remaining_share,
 )
-from .tree import Tree
+from .tree import Records
 
 Vector = NDArray[np.float64]
 
@@ -80,8 +79,8 @@ class MessagesFromAbove(NamedTuple):
 
 
 def fill_components(
-    tree: Tree,
-    label_model: Evidence | LabelMoments,
+    nodes: Records,
+    posterior: int,
     hyperparameters: Hyperparameters,
     lifetime: float,
     visits: Visits,
@@ -90,19 +89,16 @@ def fill_components(
     components: Components,
 ) -> None:
     """Fill in the component of every exit under the given label model."""
-    if isinstance(label_model, LabelMoments):
-        empirical_components(tree, label_model, visits, exits, components)
+    if posterior == EMPIRICAL:
+        empirical_components(nodes, visits, exits, components)
         return
-    send_messages_down(tree, label_model, hyperparameters, visits, messages)
-    hierarchical_components(
-        label_model, hyperparameters, lifetime, visits, messages, exits, components
-    )
+    send_messages_down(nodes, hyperparameters, visits, messages)
+    hierarchical_components(nodes, hyperparameters, lifetime, visits, messages, exits, components)
 
 
 @kernel
 def send_messages_down(
-    tree: Tree,
-    evidence: Evidence,
+    nodes: Records,
     hyperparameters: Hyperparameters,
     visits: Visits,
     messages: MessagesFromAbove,
@@ -123,23 +119,23 @@ def send_messages_down(
         parent = visits.node[above]
         grandparent_share = 0.5
         if visits.parent[above] >= 0:
-            grandparent_share = evidence.share[visits.node[visits.parent[above]]]
-        share = evidence.share[parent]
+            grandparent_share = nodes[visits.node[visits.parent[above]]].share
+        share = nodes[parent].share
         variance = messages.variance[above] + prior_scale * (grandparent_share - share)
-        left = tree.left_child[parent]
+        left = nodes[parent].left_child
         sibling = left + left + 1 - node
         precision = message_precision(
-            evidence.precision[sibling], prior_scale * (share - evidence.share[sibling])
+            nodes[sibling].precision, prior_scale * (share - nodes[sibling].share)
         )
         gain = 1.0 + precision * variance
-        shift = evidence.mean[sibling] - messages.mean[above]
+        shift = nodes[sibling].mean - messages.mean[above]
         messages.mean[visit] = messages.mean[above] + shift * (precision * variance / gain)
         messages.variance[visit] = variance / gain
 
 
 @kernel
 def hierarchical_components(
-    evidence: Evidence,
+    nodes: Records,
     hyperparameters: Hyperparameters,
     lifetime: float,
     visits: Visits,
@@ -162,13 +158,13 @@ def hierarchical_components(
         node = visits.node[visit]
         parent_share = 0.5
         if visits.parent[visit] >= 0:
-            parent_share = evidence.share[visits.node[visits.parent[visit]]]
+            parent_share = nodes[visits.node[visits.parent[visit]]].share
         above_mean = messages.mean[visit]
         above_variance = messages.variance[visit]
-        edge_variance = prior_scale * (parent_share - evidence.share[node])
-        precision = evidence.precision[node]
+        edge_variance = prior_scale * (parent_share - nodes[node].share)
+        precision = nodes[node].precision
         # Change of the location for each unit of variance between the point and what is above.
-        slope = (evidence.mean[node] - above_mean) * (
+        slope = (nodes[node].mean - above_mean) * (
             precision / (1.0 + precision * (above_variance + edge_variance))
         )
         if exits.distance[e] == 0.0:  # ends in the leaf: the leaf's own posterior
@@ -178,7 +174,7 @@ def hierarchical_components(
             components.branch_variance[e] = 0.0
             continue
         # 1 - exp(-gamma_2 duration) of the edge, by the shares at its ends
-        end_share = max(evidence.share[node], last_share)
+        end_share = max(nodes[node].share, last_share)
         progress = 1.0
         if parent_share > 0.0:
             progress = (parent_share - end_share) / (parent_share * (1.0 - end_share))
@@ -262,11 +258,11 @@ def branch_variance_moments(
 
 @kernel
 def empirical_components(
-    tree: Tree, moments: LabelMoments, visits: Visits, exits: Exits, components: Components
+    nodes: Records, visits: Visits, exits: Exits, components: Components
 ) -> None:
     """Fill in the components of appendix C: mean and variance of the labels in the node."""
     for e in range(len(exits.row)):
-        node = visits.node[exits.visit[e]]
-        components.location[e] = moments.mean[node]
-        components.posterior_variance[e] = moments.squared_deviation[node] / tree.n_samples[node]
+        record = nodes[visits.node[exits.visit[e]]]
+        components.location[e] = record.mean
+        components.posterior_variance[e] = 1.0 / record.precision
         components.branch_variance[e] = 0.0

@@ -1,14 +1,23 @@
-"""Online learning: rows join a tree one by one (Alg. 3 and 4), with the law of a batch fit.
+"""Online learning: rows join a tree (Alg. 3 and 4), with the law of a batch fit.
 
-The paper's Alg. 4 treats every leaf as if it had been split until there was nothing left to split.
-That breaks the law as soon as ``min_samples_split`` is above 2: a row would be cut off from a leaf
-that a batch fit would not have split. Here a leaf with too few rows just takes the new row in; once
-it has enough, it is sampled on its own rows, from its parent's time on. That is what a batch fit
-would have done, since until then nothing depended on how these rows are split. Inner nodes, and
-leaves with enough rows, follow Alg. 4; such a leaf has survived to the end of its time, be it the
-lifetime, or, where all its rows are equal, for ever.
+The paper's Alg. 4 adds one row. Here a group of rows goes down the tree together, as in sampling
+and in prediction, and meets each node once. What Alg. 4 asks of one row is asked of the group: the
+box that the group needs exceeds the node's box by a certain length (summed over features and
+sides), and cuts through the excess arrive at that rate. If the first comes before the node's own
+time, the rows beyond the cut leave and are sampled as a block of their own, from the time of the
+cut on, and the others go on below it; if none does, the box grows and the group is divided by the
+node's own cut. A group of one row is Alg. 4 to the letter.
 
-A row changes one path only: boxes, counts, moments and evidence of the nodes on it.
+Alg. 4 also treats every leaf as if it had been split until there was nothing left to split. That
+breaks the law as soon as ``min_samples_split`` is above 2: a row would be cut off from a leaf that
+a batch fit would not have split. Here a leaf with too few rows just takes the new ones in; once it
+has enough, it is sampled on its own rows, from its parent's time on. That is what a batch fit would
+have done, since until then nothing depended on how these rows are split. A leaf that had enough
+rows before has survived to the end of its time, be it the lifetime, or, where all its rows are
+equal, for ever; it is treated like an inner node.
+
+Nothing changes but the nodes that the group has met: boxes on the way down, all the rest, which
+depends on the children, on the way back.
 """
 
 from __future__ import annotations
@@ -16,20 +25,17 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from .kernel import kernel
+from .kernel import kernel, prefetch
 from .posterior import (
-    Evidence,
     Hyperparameters,
-    LabelMoments,
-    fill_moments,
-    merge_moments,
-    message_precision,
-    set_leaf_evidence,
+    merge_tallies,
+    set_posterior,
     set_share,
+    tally_labels,
 )
 from .rng import exponential, uniform
-from .sample import link_rows, sample_block, uniform_between
-from .tree import NO_CHILD, NO_ROW, RowLists, Tree
+from .sample import bounding_box, link_rows, partition, sample_block, uniform_between
+from .tree import NO_CHILD, NO_ROW, Records, Tree
 
 
 @kernel
@@ -40,273 +46,271 @@ def extend_tree(
     end: int,
     min_samples_split: int,
     lifetime: float,
+    posterior: int,
     hyperparameters: Hyperparameters,
     random_state: NDArray[np.uint64],
     tree: Tree,
-    row_lists: RowLists,
-    moments: LabelMoments,
-    evidence: Evidence,
-    n_nodes: int,
-) -> int:
-    """Let the rows from ``begin`` to ``end`` join the tree; return the new number of nodes.
-
-    All arrays must have room for them. Evidence is kept up to date unless its arrays are empty.
-    """
-    n_features = rows.shape[1]
-    has_evidence = len(evidence.mean) > 0
-    prior_scale = hyperparameters.prior_scale
-    noise_variance = hyperparameters.noise_variance
-    path = np.empty(64, dtype=np.int32)
-    for number in range(begin, end):
-        label = labels[number]
-        node = 0
-        parent_time = 0.0
-        length = 0
-        while True:
-            if length == len(path):
-                path = np.concatenate((path, np.empty_like(path)))
-            path[length] = node
-            length += 1
-            distance = 0.0
-            for f in range(n_features):
-                value = np.float64(rows[number, f])
-                low, high = np.float64(tree.lower[node, f]), np.float64(tree.upper[node, f])
-                distance += max(low - value, value - high, 0.0)
-            left = tree.left_child[node]
-            n_samples = tree.n_samples[node]
-            waits_for_rows = left == NO_CHILD and n_samples < min_samples_split
-            if distance > 0.0 and not waits_for_rows:
-                time = parent_time + exponential(random_state, distance)  # Alg. 4, line 2
-                if time < min(tree.split_time[node], lifetime):
-                    _insert_parent(
-                        rows,
-                        number,
-                        label,
-                        time,
-                        distance,
-                        hyperparameters,
-                        random_state,
-                        tree,
-                        row_lists,
-                        moments,
-                        evidence,
-                        node,
-                        n_nodes,
-                    )
-                    n_nodes += 2
-                    break
-            if distance > 0.0:
-                for f in range(n_features):  # Alg. 4, line 11
-                    tree.lower[node, f] = min(tree.lower[node, f], rows[number, f])
-                    tree.upper[node, f] = max(tree.upper[node, f], rows[number, f])
-            tree.n_samples[node] = n_samples + 1
-            deviation = label - moments.mean[node]
-            moments.mean[node] += deviation / (n_samples + 1)
-            moments.squared_deviation[node] += deviation * (label - moments.mean[node])
-            if left == NO_CHILD:
-                row_lists.next[number] = row_lists.first[node]
-                row_lists.first[node] = number
-                if waits_for_rows and n_samples + 1 >= min_samples_split:
-                    n_nodes = _split_leaf(
-                        rows,
-                        labels,
-                        parent_time,
-                        min_samples_split,
-                        lifetime,
-                        hyperparameters,
-                        random_state,
-                        tree,
-                        row_lists,
-                        moments,
-                        evidence,
-                        node,
-                        n_nodes,
-                    )
-                break
-            parent_time = tree.split_time[node]
-            goes_right = rows[number, tree.split_feature[node]] > tree.threshold[node]
-            node = int(left) + int(goes_right)
-        # Bring heights and evidence up to date from the leaf to the root: `set_height`,
-        # `set_leaf_evidence` and `merge_evidence` written out, since calls with arrays cost atomic
-        # reference counts, for which threads wait for each other.
-        for k in range(length - 1, -1, -1):
-            node = int(path[k])
-            left = tree.left_child[node]
-            if left == NO_CHILD:
-                if has_evidence:
-                    evidence.mean[node] = moments.mean[node]
-                    evidence.precision[node] = tree.n_samples[node] / noise_variance
-                continue
-            right = left + 1
-            tree.height[node] = 1 + max(tree.height[left], tree.height[right])
-            if has_evidence:
-                share = evidence.share[node]
-                left_precision = message_precision(
-                    evidence.precision[left], prior_scale * (share - evidence.share[left])
-                )
-                right_precision = message_precision(
-                    evidence.precision[right], prior_scale * (share - evidence.share[right])
-                )
-                precision = left_precision + right_precision
-                difference = evidence.mean[right] - evidence.mean[left]
-                evidence.precision[node] = precision
-                evidence.mean[node] = evidence.mean[left] + difference * (
-                    right_precision / precision
-                )
-    return n_nodes
-
-
-@kernel
-def _insert_parent(
-    rows: NDArray[np.float32],
-    number: int,
-    label: float,
-    time: float,
-    distance: float,
-    hyperparameters: Hyperparameters,
-    random_state: NDArray[np.uint64],
-    tree: Tree,
-    row_lists: RowLists,
-    moments: LabelMoments,
-    evidence: Evidence,
-    node: int,
-    n_nodes: int,
+    next_row: NDArray[np.int32],
+    tree_size: NDArray[np.int64],
 ) -> None:
-    r"""Cut a row off above ``node`` (Alg. 4, lines 4 to 9).
+    """Let the rows from ``begin`` to ``end`` join the tree; all arrays must have room for them.
 
-    The new parent takes over the number of the node, so that the grandparent need not know; the
-    node moves to ``n_nodes`` or ``n_nodes + 1``, and the row gets a leaf of its own beside it::
-
-             node                    node: new parent
-            /    \        ->         /              \
-          ...    ...            moved node      leaf of the row     (or the other way round)
+    ``tree_size[0]`` is the number of nodes.
     """
-    feature, threshold = _sample_cut_outside(random_state, tree, node, rows, number, distance)
-    row_goes_left = rows[number, feature] <= threshold
-    leaf = n_nodes if row_goes_left else n_nodes + 1
-    moved = n_nodes + 1 if row_goes_left else n_nodes
-
-    tree.left_child[moved] = tree.left_child[node]
-    tree.split_feature[moved] = tree.split_feature[node]
-    tree.threshold[moved] = tree.threshold[node]
-    tree.split_time[moved] = tree.split_time[node]
-    tree.n_samples[moved] = tree.n_samples[node]
-    tree.height[moved] = tree.height[node]
-    row_lists.first[moved] = row_lists.first[node]
-    moments.mean[moved] = moments.mean[node]
-    moments.squared_deviation[moved] = moments.squared_deviation[node]
-
-    tree.left_child[leaf] = NO_CHILD
-    tree.split_feature[leaf] = -1
-    tree.threshold[leaf] = np.float32(np.nan)
-    tree.split_time[leaf] = np.inf
-    tree.n_samples[leaf] = 1
-    tree.height[leaf] = 0
-    row_lists.first[leaf] = number
-    row_lists.next[number] = NO_ROW
-    moments.mean[leaf] = label
-    moments.squared_deviation[leaf] = 0.0
-
-    for f in range(rows.shape[1]):
-        value = rows[number, f]
-        tree.lower[leaf, f] = tree.upper[leaf, f] = value
-        tree.lower[moved, f] = tree.lower[node, f]
-        tree.upper[moved, f] = tree.upper[node, f]
-        tree.lower[node, f] = min(tree.lower[node, f], value)
-        tree.upper[node, f] = max(tree.upper[node, f], value)
-
-    tree.left_child[node] = n_nodes
-    tree.split_feature[node] = feature
-    tree.threshold[node] = threshold
-    tree.split_time[node] = time
-    tree.n_samples[node] += 1
-    row_lists.first[node] = NO_ROW
-    merge_moments(tree, moments, node)
-    if len(evidence.mean) > 0:
-        evidence.mean[moved] = evidence.mean[node]
-        evidence.precision[moved] = evidence.precision[node]
-        evidence.share[moved] = evidence.share[node]
-        set_share(tree, hyperparameters, evidence, node)
-        set_leaf_evidence(tree, moments, hyperparameters, evidence, leaf)
+    nodes, boxes, tallies = tree
+    n_nodes = tree_size[0]
+    n_features = rows.shape[1]
+    joining = rows[begin:end].copy()  # permuted, so that groups are neighbours
+    numbers = np.arange(begin, end).astype(np.int32)
+    low = np.empty(n_features, dtype=np.float32)
+    high = np.empty(n_features, dtype=np.float32)
+    # Groups still to be followed, as in `sample_block`. Below the children's groups an empty group
+    # waits for the way back: by then the children are up to date, and still in the cache.
+    waiting = np.empty((64, 3), dtype=np.int64)  # node, first row, end of rows
+    waiting_time = np.empty(64, dtype=np.float64)  # from which on the group may be cut off
+    waiting[0, 0] = 0
+    waiting[0, 1] = 0
+    waiting[0, 2] = end - begin
+    waiting_time[0] = 0.0
+    n_waiting = 1
+    while n_waiting > 0:
+        n_waiting -= 1
+        node = waiting[n_waiting, 0]
+        start = waiting[n_waiting, 1]
+        stop = waiting[n_waiting, 2]
+        start_time = waiting_time[n_waiting]
+        if start == stop:
+            merge_tallies(nodes, tallies, node)
+            set_posterior(nodes, tallies, posterior, hyperparameters, node)
+            continue
+        if n_waiting + 3 > len(waiting):
+            waiting = np.concatenate((waiting, np.empty_like(waiting)))
+            waiting_time = np.concatenate((waiting_time, np.empty_like(waiting_time)))
+        waiting[n_waiting, 2] = start
+        n_waiting += 1
+        record = nodes[node]
+        tally = tallies[node]
+        left_child = record.left_child
+        is_leaf = left_child == NO_CHILD
+        if not is_leaf:  # so that the next level arrives while this one is looked at
+            prefetch(nodes, left_child)
+            prefetch(nodes, left_child + 1)
+            prefetch(boxes, left_child)
+            prefetch(boxes, left_child + 1)
+            prefetch(tallies, left_child)
+        bounding_box(joining, start, stop, low, high)
+        excess = 0.0
+        for f in range(n_features):
+            excess += max(np.float64(boxes[node, 0, f]) - np.float64(low[f]), 0.0)
+            excess += max(np.float64(high[f]) - np.float64(boxes[node, 1, f]), 0.0)
+        has_waited = is_leaf and tally.n_samples < min_samples_split
+        if excess > 0.0 and not has_waited:
+            time = start_time + exponential(random_state, excess)  # Alg. 4, line 2
+            if time < min(record.split_time, lifetime):
+                feature, threshold, is_above = _sample_cut_outside(
+                    random_state, boxes[node, 0], boxes[node, 1], low, high, excess
+                )
+                middle = partition(joining, numbers, start, stop, feature, threshold)
+                moved = n_nodes if is_above else n_nodes + 1
+                beyond = n_nodes + 1 if is_above else n_nodes
+                _insert_parent(tree, node, moved, n_nodes, feature, threshold, time, low, high)
+                set_share(nodes, hyperparameters, node)
+                first = middle if is_above else start
+                last = stop if is_above else middle
+                n_nodes = _sample_subtree(
+                    joining[first:last],
+                    numbers[first:last],
+                    labels,
+                    time,
+                    min_samples_split,
+                    lifetime,
+                    posterior,
+                    hyperparameters,
+                    random_state,
+                    tree,
+                    next_row,
+                    beyond,
+                    n_nodes + 2,
+                )
+                if last - first < stop - start:
+                    waiting[n_waiting, 0] = moved
+                    waiting[n_waiting, 1] = start if is_above else middle
+                    waiting[n_waiting, 2] = middle if is_above else stop
+                    waiting_time[n_waiting] = time
+                    n_waiting += 1
+                continue
+        if excess > 0.0:
+            for f in range(n_features):  # Alg. 4, line 11
+                boxes[node, 0, f] = min(boxes[node, 0, f], low[f])
+                boxes[node, 1, f] = max(boxes[node, 1, f], high[f])
+        if not is_leaf:
+            middle = partition(
+                joining, numbers, start, stop, record.split_feature, record.threshold
+            )
+            for side in range(1, -1, -1):  # the left child ends on top and is followed first
+                first = middle if side == 1 else start
+                last = stop if side == 1 else middle
+                if first < last:
+                    waiting[n_waiting, 0] = left_child + side
+                    waiting[n_waiting, 1] = first
+                    waiting[n_waiting, 2] = last
+                    waiting_time[n_waiting] = record.split_time
+                    n_waiting += 1
+            continue
+        n_waiting -= 1  # a leaf has nothing to wait for
+        for i in range(start, stop):
+            number = numbers[i]
+            next_row[number] = tally.first_row
+            tally.first_row = number
+            tally.n_samples += 1
+            deviation = labels[number] - tally.label_mean
+            tally.label_mean += deviation / tally.n_samples
+            tally.squared_deviation += deviation * (labels[number] - tally.label_mean)
+        if has_waited and tally.n_samples >= min_samples_split:
+            own_rows = np.empty((tally.n_samples, n_features), dtype=np.float32)
+            own_numbers = np.empty(tally.n_samples, dtype=np.int32)
+            number = tally.first_row
+            for i in range(tally.n_samples):
+                own_numbers[i] = number
+                own_rows[i] = rows[number]
+                number = next_row[number]
+            n_nodes = _sample_subtree(
+                own_rows,
+                own_numbers,
+                labels,
+                start_time,
+                min_samples_split,
+                lifetime,
+                posterior,
+                hyperparameters,
+                random_state,
+                tree,
+                next_row,
+                node,
+                n_nodes,
+            )
+        else:
+            set_posterior(nodes, tallies, posterior, hyperparameters, node)
+    tree_size[0] = n_nodes
 
 
 @kernel
 def _sample_cut_outside(
     random_state: NDArray[np.uint64],
-    tree: Tree,
-    node: int,
-    rows: NDArray[np.float32],
-    number: int,
-    distance: float,
-) -> tuple[int, np.float32]:
-    """Draw feature and threshold of a cut between the box of a node and a row outside it.
+    lower: NDArray[np.float32],
+    upper: NDArray[np.float32],
+    low: NDArray[np.float32],
+    high: NDArray[np.float32],
+    excess: float,
+) -> tuple[int, np.float32, bool]:
+    """Draw feature, threshold and side of a cut between a box and rows that exceed it.
 
-    The feature is drawn in proportion to the row's distance in it, the threshold uniformly from
-    the gap (Alg. 4, lines 4 and 5); ``start <= threshold < stop``, so that it separates them.
+    Feature and side are drawn in proportion to the rows' excess there, the threshold uniformly from
+    the gap (Alg. 4, lines 4 and 5). It leaves the whole box on one side, and rows on the other.
     """
-    position = uniform(random_state) * distance
-    feature = 0
-    for f in range(rows.shape[1]):
-        value = np.float64(rows[number, f])
-        gap = max(
-            np.float64(tree.lower[node, f]) - value, value - np.float64(tree.upper[node, f]), 0.0
-        )
+    position = uniform(random_state) * excess
+    feature, is_above = 0, False
+    for side in range(2 * len(lower)):
+        f = side // 2
+        if side % 2 == 0:
+            gap = np.float64(lower[f]) - np.float64(low[f])
+        else:
+            gap = np.float64(high[f]) - np.float64(upper[f])
         if gap > 0.0:
             # Remembered in case rounding carries the position past the last gap.
-            feature = f
+            feature, is_above = f, side % 2 == 1
             if position < gap:
                 break
             position -= gap
-    start, stop = tree.upper[node, feature], rows[number, feature]
-    if stop < start:
-        start, stop = stop, tree.lower[node, feature]
-    return feature, uniform_between(random_state, start, stop)
+    if is_above:
+        threshold = uniform_between(random_state, upper[feature], high[feature])
+    else:
+        threshold = uniform_between(random_state, low[feature], lower[feature])
+    return feature, threshold, is_above
 
 
 @kernel
-def _split_leaf(
+def _insert_parent(
+    tree: Tree,
+    node: int,
+    moved: int,
+    left_child: int,
+    feature: int,
+    threshold: np.float32,
+    time: float,
+    low: NDArray[np.float32],
+    high: NDArray[np.float32],
+) -> None:
+    r"""Put a new parent above a node, with a place for another subtree beside it.
+
+    The new parent takes over the number of the node, so that the grandparent need not know::
+
+             node                    node: new parent
+            /    \        ->         /              \
+          ...    ...              moved          to be sampled     (or the other way round)
+    """
+    nodes, boxes, tallies = tree
+    nodes[moved] = nodes[node]
+    tallies[moved] = tallies[node]
+    record = nodes[node]
+    record.left_child = left_child
+    record.split_feature = feature
+    record.threshold = threshold
+    record.split_time = time
+    tallies[node].first_row = NO_ROW
+    for f in range(boxes.shape[2]):
+        boxes[moved, 0, f] = boxes[node, 0, f]
+        boxes[moved, 1, f] = boxes[node, 1, f]
+        boxes[node, 0, f] = min(boxes[node, 0, f], low[f])
+        boxes[node, 1, f] = max(boxes[node, 1, f], high[f])
+
+
+@kernel
+def _sample_subtree(
     rows: NDArray[np.float32],
+    numbers: NDArray[np.int32],
     labels: NDArray[np.float64],
-    parent_time: float,
+    start_time: float,
     min_samples_split: int,
     lifetime: float,
+    posterior: int,
     hyperparameters: Hyperparameters,
     random_state: NDArray[np.uint64],
     tree: Tree,
-    row_lists: RowLists,
-    moments: LabelMoments,
-    evidence: Evidence,
-    leaf: int,
+    next_row: NDArray[np.int32],
+    root: int,
     n_nodes: int,
 ) -> int:
-    """Sample a leaf on its own rows from its parent's time on; return the new number of nodes."""
-    n_rows = tree.n_samples[leaf]
-    block = np.empty((n_rows, rows.shape[1]), dtype=np.float32)
-    numbers = np.empty(n_rows, dtype=np.int32)
-    number = row_lists.first[leaf]
-    for i in range(n_rows):
-        numbers[i] = number
-        for f in range(rows.shape[1]):
-            block[i, f] = rows[number, f]
-        number = row_lists.next[number]
+    """Sample a block of rows below ``root``, with all that is kept; return the number of nodes."""
+    nodes, _, tallies = tree
     n_after = sample_block(
-        block,
+        rows,
         numbers,
-        parent_time,
+        start_time,
         min_samples_split,
         lifetime,
         random_state,
         tree,
-        row_lists.first,
-        leaf,
+        root,
         n_nodes,
     )
-    fill_moments(tree, labels, row_lists.first, numbers, moments, n_nodes, n_after)
-    link_rows(tree, numbers, row_lists, leaf, leaf + 1)
-    link_rows(tree, numbers, row_lists, n_nodes, n_after)
-    if len(evidence.mean) > 0:
-        # The leaf had just enough rows to be split, so that its children, if any, are leaves.
-        for node in range(n_nodes, n_after):
-            set_leaf_evidence(tree, moments, hyperparameters, evidence, node)
-        set_share(tree, hyperparameters, evidence, leaf)
+    tally_labels(nodes, tallies, labels, numbers, n_nodes, n_after)
+    tally_labels(nodes, tallies, labels, numbers, root, root + 1)
+    link_rows(nodes, tallies, numbers, next_row, n_nodes, n_after)
+    link_rows(nodes, tallies, numbers, next_row, root, root + 1)
+    for node in range(n_after - 1, n_nodes - 1, -1):
+        _set_new(nodes, tallies, posterior, hyperparameters, node)
+    _set_new(nodes, tallies, posterior, hyperparameters, root)
     return n_after
+
+
+@kernel
+def _set_new(
+    nodes: Records,
+    tallies: Records,
+    posterior: int,
+    hyperparameters: Hyperparameters,
+    node: int,
+) -> None:
+    set_share(nodes, hyperparameters, node)
+    set_posterior(nodes, tallies, posterior, hyperparameters, node)

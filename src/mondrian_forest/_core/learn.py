@@ -8,17 +8,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .extend import extend_tree
-from .posterior import (
-    Evidence,
-    Hyperparameters,
-    LabelMoments,
-    fill_evidence,
-    label_moments,
-    log_marginal_likelihood,
-    upward_pass,
-)
+from .posterior import Hyperparameters, log_marginal_likelihood, renew_posterior, tally_labels
 from .sample import link_rows, sample_tree
-from .tree import RowLists, RowOrder, Tree, enlarge, parents_first, view
+from .tree import (
+    RowLists,
+    RowOrder,
+    Tree,
+    allocate_tree,
+    copy_depth_first,
+    enlarge,
+    parents_first,
+    view,
+)
 
 
 class Settings(NamedTuple):
@@ -26,24 +27,27 @@ class Settings(NamedTuple):
 
     min_samples_split: int
     lifetime: float
-    has_evidence: bool
-    """Whether the label model is the hierarchical one, which needs more than moments."""
+    posterior: int
+    """``HIERARCHICAL`` or ``EMPIRICAL``."""
 
 
 class Learner(NamedTuple):
     """A tree that can learn. Its arrays may have room for more nodes and rows than there are."""
 
-    n_nodes: int
+    size: NDArray[np.int64]
+    """Shape (1,): the number of nodes. In an array, so that the kernel that adds nodes counts
+    them too, and an interrupt comes before both or after both."""
     tree: Tree
     rows: RowOrder | RowLists
     """Lists from the first time on that room is made for more rows."""
-    moments: LabelMoments
-    evidence: Evidence
-    """Empty where the label model does without."""
 
+    @property
+    def n_nodes(self) -> int:
+        return int(self.size[0])
 
-def no_evidence() -> Evidence:
-    return Evidence(np.empty(0), np.empty(0), np.empty(0))
+    @property
+    def n_rows(self) -> int:
+        return int(self.tree.n_samples[0])
 
 
 def learn_batch(
@@ -58,11 +62,10 @@ def learn_batch(
     tree, row_order = sample_tree(
         rows, settings.min_samples_split, settings.lifetime, random_state, scratch
     )
-    moments = label_moments(tree, labels, row_order)
-    evidence = (
-        upward_pass(tree, moments, hyperparameters) if settings.has_evidence else no_evidence()
-    )
-    return Learner(tree.n_nodes, tree, row_order, moments, evidence)
+    tally_labels(tree.nodes, tree.tallies, labels, row_order.order, 0, tree.n_nodes)
+    learner = Learner(np.array([tree.n_nodes]), tree, row_order)
+    renew(learner, settings, hyperparameters)
+    return learner
 
 
 def learn_more(
@@ -74,67 +77,72 @@ def learn_more(
     settings: Settings,
     hyperparameters: Hyperparameters,
     random_state: NDArray[np.uint64],
-) -> Learner:
-    """Let the rows from ``begin`` to ``end`` join the tree one by one (Alg. 3)."""
-    n_nodes = extend_tree(
+) -> None:
+    """Let the rows from ``begin`` to ``end`` join the tree (Alg. 3), which must have room."""
+    extend_tree(
         rows,
         labels,
         begin,
         end,
         settings.min_samples_split,
         settings.lifetime,
+        settings.posterior,
         hyperparameters,
         random_state,
         learner.tree,
-        cast(RowLists, learner.rows),
-        learner.moments,
-        learner.evidence,
-        learner.n_nodes,
+        cast(RowLists, learner.rows).next,
+        learner.size,
     )
-    return learner._replace(n_nodes=n_nodes)
 
 
-def renew_evidence(learner: Learner, hyperparameters: Hyperparameters) -> None:
-    """Compute all evidence anew, for other hyperparameters."""
-    tree = in_use(learner).tree
-    fill_evidence(tree, learner.moments, hyperparameters, parents_first(tree), learner.evidence)
+def renew(learner: Learner, settings: Settings, hyperparameters: Hyperparameters) -> None:
+    """Compute the label model of every node anew, for other hyperparameters."""
+    nodes, _, tallies = in_use(learner).tree
+    renew_posterior(
+        nodes,
+        tallies,
+        settings.posterior,
+        hyperparameters,
+        parents_first(nodes, learner.tree.depth),
+    )
 
 
 def log_likelihood(learner: Learner, hyperparameters: Hyperparameters) -> float:
-    """Return log p(labels | tree)."""
-    return log_marginal_likelihood(
-        in_use(learner).tree, learner.moments, hyperparameters, learner.evidence
-    )
+    """Return log p(labels | tree), under the hierarchical posterior."""
+    nodes, _, tallies = in_use(learner).tree
+    return log_marginal_likelihood(nodes, tallies, hyperparameters)
 
 
 def in_use(learner: Learner) -> Learner:
     """Return views of what is in use, without the room for more."""
-    n_nodes = learner.n_nodes
-    tree = view(learner.tree, n_nodes)
-    n_rows = int(tree.n_samples[0])
-    rows = learner.rows
     return Learner(
-        n_nodes,
-        tree,
-        type(rows)(rows[0][:n_nodes], rows[1][:n_rows]),
-        view(learner.moments, n_nodes),
-        view(learner.evidence, n_nodes),
+        learner.size, view(learner.tree, learner.n_nodes), view(learner.rows, learner.n_rows)
     )
 
 
+def has_room(learner: Learner, n_rows: int) -> bool:
+    return isinstance(learner.rows, RowLists) and len(learner.rows.next) >= n_rows
+
+
 def with_room(learner: Learner, n_rows: int) -> Learner:
-    """Return the learner with room for ``n_rows`` rows, and for as many nodes as they may need."""
-    n_nodes = 2 * n_rows - 1  # a binary tree with one row in every leaf
+    """Return a copy with room for ``n_rows`` rows, and for as many nodes as they may need."""
     used = in_use(learner)
-    lists = used.rows
-    if isinstance(lists, RowOrder):
-        first, order = lists
-        lists = RowLists(first.copy(), np.empty_like(order))
-        link_rows(used.tree, order, lists, 0, used.n_nodes)
+    room = 2 * n_rows - 1  # a binary tree with one row in every leaf
+    tree = allocate_tree(room, used.tree.boxes.shape[2])
+    copy_depth_first(used.tree, tree)
+    if isinstance(used.rows, RowOrder):
+        lists = RowLists(np.empty(n_rows, dtype=np.int32))
+        link_rows(tree.nodes, tree.tallies, used.rows.order, lists.next, 0, used.n_nodes)
+    else:
+        lists = enlarge(used.rows, n_rows)
+    return Learner(used.size.copy(), tree, lists)
+
+
+def without_rows(learner: Learner) -> Learner:
+    """Return a copy of what prediction needs."""
+    nodes, boxes, tallies = in_use(learner).tree
     return Learner(
-        used.n_nodes,
-        enlarge(used.tree, n_nodes),
-        RowLists(*enlarge(lists[:1], n_nodes), *enlarge(lists[1:], n_rows)),
-        enlarge(used.moments, n_nodes),
-        enlarge(used.evidence, n_nodes) if len(used.evidence.mean) > 0 else used.evidence,
+        learner.size.copy(),
+        Tree(nodes.copy(), boxes.copy(), tallies[:1].copy()),
+        RowOrder(np.empty(0, dtype=np.int32)),
     )

@@ -1,11 +1,14 @@
-"""The label model over a given tree: moments, hyperparameters, upward messages.
+"""The label model over a given tree: tallies of labels, hyperparameters, upward messages.
 
 The structure of a tree never depends on the labels, and nothing here changes it. Two label models
-share the moments: the hierarchical Gaussian prior of section 3 and the empirical approximation of
-appendix C.
+start from the same tallies and fill the same fields of a node:
 
-Only the upward half of belief propagation is stored (``Evidence``). The message from above is
-carried along the path during prediction, so that a new row changes one path and not every node.
+- ``HIERARCHICAL``, the Gaussian prior of section 3: ``mean`` and ``precision`` are the evidence,
+  what the labels below the node say of its mean. This is the upward half of belief propagation.
+  The message from above is carried along the path during prediction, so that a new row changes one
+  path and not every node. ``share`` is ``remaining_share`` at the node's time: kept, since
+  prediction would need an exponential for each node that it passes, and one for the sibling.
+- ``EMPIRICAL``, the approximation of appendix C: mean and inverse variance of the node's labels.
 """
 
 from __future__ import annotations
@@ -17,7 +20,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .kernel import kernel
-from .tree import NO_CHILD, RowOrder, Tree, parents_first
+from .tree import NO_CHILD, Records
+
+HIERARCHICAL = 0
+EMPIRICAL = 1
 
 
 class Hyperparameters(NamedTuple):
@@ -29,24 +35,6 @@ class Hyperparameters(NamedTuple):
     noise_variance: float
 
 
-class LabelMoments(NamedTuple):
-    """Moments of the labels in each node (the count is ``Tree.n_samples``)."""
-
-    mean: NDArray[np.float64]
-    squared_deviation: NDArray[np.float64]
-    """Sum of squared deviations from the mean: never a difference of large sums."""
-
-
-class Evidence(NamedTuple):
-    """What the labels below a node say of its mean: the upward half of belief propagation."""
-
-    mean: NDArray[np.float64]
-    precision: NDArray[np.float64]
-    share: NDArray[np.float64]
-    """``remaining_share`` at the node's time: kept, since prediction would need an exponential for
-    each node that it passes, and one for the sibling."""
-
-
 _SMALLEST = 5e-324
 
 
@@ -56,16 +44,6 @@ class LabelSums(NamedTuple):
     n_rows: int
     mean: float
     squared_deviation: float
-
-    @staticmethod
-    def of(labels: NDArray[np.float64]) -> LabelSums:
-        with np.errstate(over="ignore", under="ignore"):
-            constant = labels.min() == labels.max()
-            mean = float(labels[0] if constant else labels.mean())
-            squared_deviation = float(((labels - mean) ** 2).sum())
-        if not constant:  # what underflows is not to be taken for no spread at all
-            squared_deviation = max(squared_deviation, _SMALLEST)
-        return LabelSums(len(labels), mean, squared_deviation)
 
     def plus(self, other: LabelSums) -> LabelSums:
         n_rows = self.n_rows + other.n_rows
@@ -112,32 +90,25 @@ def heuristic_hyperparameters(
     return Hyperparameters(prior_mean, prior_scale, prior_rate, noise_variance)
 
 
-def label_moments(tree: Tree, labels: NDArray[np.float64], row_order: RowOrder) -> LabelMoments:
-    """Return the moments of the labels in every node of a tree as sampled."""
-    moments = LabelMoments(np.empty(tree.n_nodes), np.empty(tree.n_nodes))
-    fill_moments(tree, labels, row_order.first, row_order.order, moments, 0, tree.n_nodes)
-    return moments
-
-
 @kernel
-def fill_moments(
-    tree: Tree,
+def tally_labels(
+    nodes: Records,
+    tallies: Records,
     labels: NDArray[np.float64],
-    first_row: NDArray[np.int32],
     row_order: NDArray[np.int32],
-    moments: LabelMoments,
     start: int,
     stop: int,
 ) -> None:
-    """Fill in the moments of the nodes from start to stop, which come after their parents."""
+    """Tally the labels in the nodes from start to stop, as sampled: children after parents."""
     for node in range(stop - 1, start - 1, -1):
-        if tree.left_child[node] != NO_CHILD:
-            merge_moments(tree, moments, node)
+        if nodes[node].left_child != NO_CHILD:
+            merge_tallies(nodes, tallies, node)
             continue
         # Two passes over a handful of labels: more accurate than one, and faster than Welford's
         # division for each label.
-        first = first_row[node]
-        last = first + tree.n_samples[node]
+        tally = tallies[node]
+        first = tally.first_row
+        last = first + tally.n_samples
         total = 0.0
         for i in range(first, last):
             total += labels[row_order[i]]
@@ -148,22 +119,25 @@ def fill_moments(
             deviation = labels[row_order[i]] - mean
             correction += deviation
             squared_deviation += deviation * deviation
-        moments.mean[node] = mean + correction / (last - first)
-        moments.squared_deviation[node] = squared_deviation
+        tally.label_mean = mean + correction / (last - first)
+        tally.squared_deviation = squared_deviation
 
 
 @kernel
-def merge_moments(tree: Tree, moments: LabelMoments, node: int) -> None:
-    """Set the moments of an inner node from those of its children."""
-    left = tree.left_child[node]
-    right = left + 1
-    share_of_right = tree.n_samples[right] / tree.n_samples[node]
-    difference = moments.mean[right] - moments.mean[left]
-    moments.mean[node] = moments.mean[left] + difference * share_of_right
-    moments.squared_deviation[node] = (
-        moments.squared_deviation[left]
-        + moments.squared_deviation[right]
-        + difference * difference * tree.n_samples[left] * share_of_right
+def merge_tallies(nodes: Records, tallies: Records, node: int) -> None:
+    """Set the tally of an inner node from those of its children."""
+    tally = tallies[node]
+    left = tallies[nodes[node].left_child]
+    right = tallies[nodes[node].left_child + 1]
+    tally.n_samples = left.n_samples + right.n_samples
+    tally.height = 1 + max(left.height, right.height)
+    share_of_right = right.n_samples / tally.n_samples
+    difference = right.label_mean - left.label_mean
+    tally.label_mean = left.label_mean + difference * share_of_right
+    tally.squared_deviation = (
+        left.squared_deviation
+        + right.squared_deviation
+        + difference * difference * left.n_samples * share_of_right
     )
 
 
@@ -187,72 +161,61 @@ def message_precision(precision: float, edge_variance: float) -> float:
     return precision / (1.0 + precision * edge_variance)
 
 
-def upward_pass(tree: Tree, moments: LabelMoments, hyperparameters: Hyperparameters) -> Evidence:
-    """Return the evidence of every node: messages from the leaves to the root (section 3.1)."""
-    evidence = Evidence(*(np.empty(tree.n_nodes) for _ in Evidence._fields))
-    fill_evidence(tree, moments, hyperparameters, parents_first(tree), evidence)
-    return evidence
-
-
 @kernel
-def fill_evidence(
-    tree: Tree,
-    moments: LabelMoments,
+def renew_posterior(
+    nodes: Records,
+    tallies: Records,
+    posterior: int,
     hyperparameters: Hyperparameters,
-    order: NDArray[np.int32],
-    evidence: Evidence,
+    parents_first: NDArray[np.int32],
 ) -> None:
-    """Fill in the evidence of all nodes; ``order`` has parents before children."""
-    for node in order[::-1]:
-        if tree.left_child[node] == NO_CHILD:
-            set_leaf_evidence(tree, moments, hyperparameters, evidence, node)
-        else:
-            set_share(tree, hyperparameters, evidence, node)
-            merge_evidence(tree, hyperparameters, evidence, node)
+    """Compute what the label model says of each node, from its tallies alone."""
+    for node in parents_first[::-1]:
+        set_share(nodes, hyperparameters, node)
+        set_posterior(nodes, tallies, posterior, hyperparameters, node)
 
 
 @kernel
-def set_leaf_evidence(
-    tree: Tree,
-    moments: LabelMoments,
+def set_share(nodes: Records, hyperparameters: Hyperparameters, node: int) -> None:
+    nodes[node].share = remaining_share(hyperparameters.prior_rate, nodes[node].split_time)
+
+
+@kernel
+def set_posterior(
+    nodes: Records,
+    tallies: Records,
+    posterior: int,
     hyperparameters: Hyperparameters,
-    evidence: Evidence,
-    leaf: int,
+    node: int,
 ) -> None:
-    """Set the evidence of a leaf from its labels."""
-    evidence.share[leaf] = 0.0  # its time is infinite
-    evidence.mean[leaf] = moments.mean[leaf]
-    evidence.precision[leaf] = tree.n_samples[leaf] / hyperparameters.noise_variance
-
-
-@kernel
-def set_share(tree: Tree, hyperparameters: Hyperparameters, evidence: Evidence, node: int) -> None:
-    evidence.share[node] = remaining_share(hyperparameters.prior_rate, tree.split_time[node])
-
-
-@kernel
-def merge_evidence(
-    tree: Tree, hyperparameters: Hyperparameters, evidence: Evidence, node: int
-) -> None:
-    """Set mean and precision of an inner node: the product of its children's messages."""
-    left = tree.left_child[node]
-    left_precision = edge_precision(hyperparameters, evidence, node, left)
-    right_precision = edge_precision(hyperparameters, evidence, node, left + 1)
-    precision = left_precision + right_precision
-    evidence.precision[node] = precision
-    evidence.mean[node] = evidence.mean[left]
-    if precision > 0.0:
-        difference = evidence.mean[left + 1] - evidence.mean[left]
-        evidence.mean[node] += difference * (right_precision / precision)
+    """Set mean and precision of a node from its tally and from its children."""
+    record = nodes[node]
+    tally = tallies[node]
+    left = record.left_child
+    if posterior == EMPIRICAL:
+        record.mean = tally.label_mean
+        record.precision = tally.n_samples / tally.squared_deviation
+    elif left == NO_CHILD:
+        record.mean = tally.label_mean
+        record.precision = tally.n_samples / hyperparameters.noise_variance
+    else:  # the product of the children's messages
+        left_precision = edge_precision(nodes, hyperparameters, node, left)
+        right_precision = edge_precision(nodes, hyperparameters, node, left + 1)
+        precision = left_precision + right_precision
+        record.precision = precision
+        record.mean = nodes[left].mean
+        if precision > 0.0:
+            difference = nodes[left + 1].mean - nodes[left].mean
+            record.mean += difference * (right_precision / precision)
 
 
 @kernel
 def edge_precision(
-    hyperparameters: Hyperparameters, evidence: Evidence, node: int, child: int
+    nodes: Records, hyperparameters: Hyperparameters, node: int, child: int
 ) -> float:
     """Return the precision of the message from a child to its parent."""
-    edge_variance = hyperparameters.prior_scale * (evidence.share[node] - evidence.share[child])
-    return message_precision(evidence.precision[child], edge_variance)
+    edge_variance = hyperparameters.prior_scale * (nodes[node].share - nodes[child].share)
+    return message_precision(nodes[child].precision, edge_variance)
 
 
 @kernel
@@ -262,7 +225,7 @@ def _log_normal_density(deviation: float, variance: float) -> float:
 
 @kernel
 def log_marginal_likelihood(
-    tree: Tree, moments: LabelMoments, hyperparameters: Hyperparameters, evidence: Evidence
+    nodes: Records, tallies: Records, hyperparameters: Hyperparameters
 ) -> float:
     """Return log p(labels | tree), the by-product of message passing.
 
@@ -272,26 +235,26 @@ def log_marginal_likelihood(
     """
     noise_variance = hyperparameters.noise_variance
     total = _log_normal_density(
-        evidence.mean[0] - hyperparameters.prior_mean,
-        1.0 / evidence.precision[0] + hyperparameters.prior_scale * (0.5 - evidence.share[0]),
+        nodes[0].mean - hyperparameters.prior_mean,
+        1.0 / nodes[0].precision + hyperparameters.prior_scale * (0.5 - nodes[0].share),
     )
-    for node in range(len(tree.left_child)):
-        left = tree.left_child[node]
+    for node in range(len(nodes)):
+        left = nodes[node].left_child
         if left == NO_CHILD:
-            n_samples = tree.n_samples[node]
+            n_samples = tallies[node].n_samples
             if n_samples > 0:
                 # prod_i N(y_i | mu, s) = N(mean | mu, s / n) * what is added here
                 total -= 0.5 * (
                     (n_samples - 1) * math.log(2.0 * math.pi * noise_variance)
                     + math.log(n_samples)
-                    + moments.squared_deviation[node] / noise_variance
+                    + tallies[node].squared_deviation / noise_variance
                 )
             continue
-        left_precision = edge_precision(hyperparameters, evidence, node, left)
-        right_precision = edge_precision(hyperparameters, evidence, node, left + 1)
+        left_precision = edge_precision(nodes, hyperparameters, node, left)
+        right_precision = edge_precision(nodes, hyperparameters, node, left + 1)
         if left_precision > 0.0 and right_precision > 0.0:
             total += _log_normal_density(
-                evidence.mean[left + 1] - evidence.mean[left],
+                nodes[left + 1].mean - nodes[left].mean,
                 1.0 / left_precision + 1.0 / right_precision,
             )
     return total

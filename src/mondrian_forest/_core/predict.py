@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from .components import Components, Exits, MessagesFromAbove, Visits, fill_components
 from .kernel import kernel
 from .mixture import Mixture
-from .posterior import Evidence, Hyperparameters, LabelMoments
+from .posterior import Hyperparameters
 from .sample import partition
-from .tree import NO_CHILD, Tree
+from .tree import NO_CHILD, Records, Tree
 
 NEGLIGIBLE_WEIGHT = 1e-12
 """A row is not followed when no more than this weight is left, and lighter components are dropped.
@@ -31,8 +31,10 @@ class Ensemble(NamedTuple):
     """All that prediction needs of a forest."""
 
     trees: list[Tree]
-    label_models: list[Evidence] | list[LabelMoments]
-    """The type says which posterior: ``Evidence`` hierarchical, ``LabelMoments`` empirical."""
+    depth: int
+    """Number of edges between the root and the deepest leaf of any tree."""
+    posterior: int
+    """``HIERARCHICAL`` or ``EMPIRICAL``."""
     hyperparameters: Hyperparameters
     lifetime: float
 
@@ -63,12 +65,11 @@ class Workspace(NamedTuple):
     """By row number: the probability that it has not left the tree yet."""
 
 
-def allocate_workspace(trees: list[Tree], n_rows: int) -> Workspace:
+def allocate_workspace(trees: list[Tree], depth: int, n_rows: int) -> Workspace:
     """Return arrays that are large enough for ``n_rows`` rows in any of the trees.
 
     These are upper bounds: what is not written to is not committed by the operating system.
     """
-    depth = max(tree.depth for tree in trees)
     n_visits = min(max(tree.n_nodes for tree in trees), n_rows * (depth + 1))
     n_exits = n_rows * (depth + 2)
     return Workspace(
@@ -82,7 +83,7 @@ def allocate_workspace(trees: list[Tree], n_rows: int) -> Workspace:
         ),
         MessagesFromAbove(np.empty(n_visits), np.empty(n_visits)),
         Components(np.empty(n_exits), np.empty(n_exits), np.empty(n_exits)),
-        rows=np.empty((n_rows, trees[0].lower.shape[1]), dtype=np.float32),
+        rows=np.empty((n_rows, trees[0].boxes.shape[2]), dtype=np.float32),
         row_order=np.empty(n_rows, dtype=np.int32),
         staying=np.empty(n_rows),
     )
@@ -129,12 +130,13 @@ def _route(
     ``rows`` and ``row_order`` are permuted so that the rows of a node are neighbours;
     ``staying`` is p_NotSeparatedYet. With a finite lifetime nothing branches off after it.
     """
+    nodes, boxes, _ = tree
     n_features = rows.shape[1]
     for i in range(len(rows)):
         row_order[i] = i
         staying[i] = 1.0
-    # Groups still to be followed, as in `sample_block`: at most one for each level, plus one.
-    waiting = np.empty((tree.height[0] + 2, 4), dtype=np.int64)  # node, first, end, parent's visit
+    # Groups still to be followed, as in `sample_block`.
+    waiting = np.empty((64, 4), dtype=np.int64)  # node, first row, end of rows, parent's visit
     waiting[0, 0] = 0
     waiting[0, 1] = 0
     waiting[0, 2] = len(rows)
@@ -148,8 +150,8 @@ def _route(
         start = waiting[n_waiting, 1]
         stop = waiting[n_waiting, 2]
         above = waiting[n_waiting, 3]
-        parent_time = 0.0 if above < 0 else tree.split_time[visits.node[above]]
-        duration = min(tree.split_time[node], lifetime) - parent_time
+        parent_time = 0.0 if above < 0 else nodes[visits.node[above]].split_time
+        duration = min(nodes[node].split_time, lifetime) - parent_time
         visits.node[n_visits] = node
         visits.parent[n_visits] = above
         i = start
@@ -159,12 +161,12 @@ def _route(
             # without branches finds out.
             outside = False
             for f in range(n_features):
-                outside |= (rows[i, f] < tree.lower[node, f]) | (rows[i, f] > tree.upper[node, f])
+                outside |= (rows[i, f] < boxes[node, 0, f]) | (rows[i, f] > boxes[node, 1, f])
             if outside:
                 distance = 0.0
                 for f in range(n_features):
                     value = np.float64(rows[i, f])
-                    low, high = np.float64(tree.lower[node, f]), np.float64(tree.upper[node, f])
+                    low, high = np.float64(boxes[node, 0, f]), np.float64(boxes[node, 1, f])
                     distance += max(low - value, value - high, 0.0)
                 number = row_order[i]
                 branch_off = -math.expm1(-duration * distance)
@@ -183,7 +185,7 @@ def _route(
                     row_order[i] = row_order[stop]
                     continue
             i += 1
-        if tree.left_child[node] == NO_CHILD:
+        if nodes[node].left_child == NO_CHILD:
             for i in range(start, stop):
                 exits.row[n_exits] = row_order[i]
                 exits.visit[n_exits] = n_visits
@@ -193,13 +195,15 @@ def _route(
                 n_exits += 1
         else:
             middle = partition(
-                rows, row_order, start, stop, tree.split_feature[node], tree.threshold[node]
+                rows, row_order, start, stop, nodes[node].split_feature, nodes[node].threshold
             )
+            if n_waiting + 2 > len(waiting):
+                waiting = np.concatenate((waiting, np.empty_like(waiting)))
             for side in range(1, -1, -1):  # the left child ends on top and is followed first
                 first = middle if side == 1 else start
                 end = stop if side == 1 else middle
                 if first < end:
-                    waiting[n_waiting, 0] = tree.left_child[node] + side
+                    waiting[n_waiting, 0] = nodes[node].left_child + side
                     waiting[n_waiting, 1] = first
                     waiting[n_waiting, 2] = end
                     waiting[n_waiting, 3] = n_visits
@@ -209,13 +213,13 @@ def _route(
 
 
 @kernel
-def find_leaves(tree: Tree, rows: NDArray[np.float32], leaves: NDArray[np.int32]) -> None:
+def find_leaves(nodes: Records, rows: NDArray[np.float32], leaves: NDArray[np.int32]) -> None:
     """Set ``leaves[i]`` to the leaf whose block holds row i."""
     for i in range(len(rows)):
         node = np.int32(0)
-        while tree.left_child[node] != NO_CHILD:
-            goes_right = rows[i, tree.split_feature[node]] > tree.threshold[node]
-            node = tree.left_child[node] + np.int32(goes_right)
+        while nodes[node].left_child != NO_CHILD:
+            goes_right = rows[i, nodes[node].split_feature] > nodes[node].threshold
+            node = nodes[node].left_child + np.int32(goes_right)
         leaves[i] = node
 
 
@@ -226,8 +230,8 @@ def _tree_exits(
     tree = ensemble.trees[number]
     used = route(tree, ensemble.lifetime, rows, space)
     fill_components(
-        tree,
-        ensemble.label_models[number],
+        tree.nodes,
+        ensemble.posterior,
         ensemble.hyperparameters,
         ensemble.lifetime,
         used.visits,
@@ -280,7 +284,7 @@ def _no_moments(n_rows: int) -> ForestMoments:
 def predict_moments(ensemble: Ensemble, rows: NDArray[np.float32]) -> ForestMoments:
     """Return the predictive mean and the parts of the predictive variance of a block of rows."""
     moments = _no_moments(len(rows))
-    space = allocate_workspace(ensemble.trees, len(rows))
+    space = allocate_workspace(ensemble.trees, ensemble.depth, len(rows))
     sums = np.empty((len(rows), 5))
     for number in range(len(ensemble.trees)):
         exits, components = _tree_exits(ensemble, number, rows, space)
@@ -324,7 +328,7 @@ def predict_mixture(ensemble: Ensemble, rows: NDArray[np.float32]) -> tuple[Fore
     n_rows = len(rows)
     n_trees = len(ensemble.trees)
     moments = _no_moments(n_rows)
-    space = allocate_workspace(ensemble.trees, n_rows)
+    space = allocate_workspace(ensemble.trees, ensemble.depth, n_rows)
     sums = np.empty((n_rows, 5))
     counts = np.zeros(n_rows, dtype=np.int64)
     by_tree = []

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from .kernel import kernel
 from .rng import exponential, uniform
-from .tree import NO_CHILD, NO_ROW, RowLists, RowOrder, Tree, allocate_tree, shrink
+from .tree import NO_CHILD, NO_ROW, Records, RowOrder, Tree, allocate_tree, shrink
 
 
 @kernel
@@ -159,20 +159,19 @@ def sample_block(
     lifetime: float,
     random_state: NDArray[np.uint64],
     tree: Tree,
-    first_row: NDArray[np.int32],
     root: int,
     n_nodes: int,
 ) -> int:
     """Sample the subtree of one block of rows from ``start_time`` on (Alg. 2, without recursion).
 
     The subtree's root is node ``root``, its other nodes are appended behind the ``n_nodes`` that
-    exist; returns their new number. ``rows`` and ``row_order`` are permuted, so that node j holds
-    ``row_order[first_row[j] : first_row[j] + n_samples[j]]``.
+    exist; returns their new number. ``rows`` and ``row_order`` are permuted as ``RowOrder`` says.
     """
+    nodes, boxes, tallies = tree
     # Nodes still to be sampled. A node waits here only while its sibling's subtree is sampled, so
     # there are never more than the depth plus one; the stack doubles when that is not enough.
-    waiting = np.empty((64, 3), dtype=np.int64)  # node, first row, end of rows
-    waiting_time = np.empty(64, dtype=np.float64)  # split time of the parent
+    waiting = np.empty((16, 3), dtype=np.int64)  # node, first row, end of rows
+    waiting_time = np.empty(16, dtype=np.float64)  # split time of the parent
     waiting[0, 0] = root
     waiting[0, 1] = 0
     waiting[0, 2] = len(rows)
@@ -185,16 +184,18 @@ def sample_block(
         start = waiting[n_waiting, 1]
         stop = waiting[n_waiting, 2]
         parent_time = waiting_time[n_waiting]
-        lower = tree.lower[node]
-        upper = tree.upper[node]
+        lower = boxes[node, 0]
+        upper = boxes[node, 1]
         bounding_box(rows, start, stop, lower, upper)
-        first_row[node] = start
-        tree.n_samples[node] = stop - start
-        tree.left_child[node] = NO_CHILD
-        tree.split_feature[node] = -1
-        tree.threshold[node] = np.float32(np.nan)
-        tree.split_time[node] = np.inf
-        tree.height[node] = 0
+        tally = tallies[node]
+        tally.first_row = start
+        tally.n_samples = stop - start
+        tally.height = 0
+        record = nodes[node]
+        record.left_child = NO_CHILD
+        record.split_feature = -1
+        record.threshold = np.float32(np.nan)
+        record.split_time = np.inf
         if stop - start < min_samples_split:
             continue
         extent = total_extent(lower, upper)
@@ -205,10 +206,10 @@ def sample_block(
             continue
         feature, threshold = sample_cut(random_state, lower, upper, extent)
         middle = partition(rows, row_order, start, stop, feature, threshold)
-        tree.left_child[node] = n_nodes
-        tree.split_feature[node] = feature
-        tree.threshold[node] = threshold
-        tree.split_time[node] = split_time
+        record.left_child = n_nodes
+        record.split_feature = feature
+        record.threshold = threshold
+        record.split_time = split_time
         if n_waiting + 2 > len(waiting):
             waiting = np.concatenate((waiting, np.empty_like(waiting)))
             waiting_time = np.concatenate((waiting_time, np.empty_like(waiting_time)))
@@ -220,31 +221,36 @@ def sample_block(
             n_waiting += 1
         n_nodes += 2
     for node in range(n_nodes - 1, n_nodes_before - 1, -1):  # children before parents
-        set_height(tree, node)
-    set_height(tree, root)
+        _set_height(nodes, tallies, node)
+    _set_height(nodes, tallies, root)
     return n_nodes
 
 
 @kernel
-def set_height(tree: Tree, node: int) -> None:
+def _set_height(nodes: Records, tallies: Records, node: int) -> None:
     """Set the height of a node from those of its children."""
-    left = tree.left_child[node]
+    left = nodes[node].left_child
     if left != NO_CHILD:
-        tree.height[node] = 1 + max(tree.height[left], tree.height[left + 1])
+        tallies[node].height = 1 + max(tallies[left].height, tallies[left + 1].height)
 
 
 @kernel
 def link_rows(
-    tree: Tree, row_order: NDArray[np.int32], row_lists: RowLists, start: int, stop: int
+    nodes: Records,
+    tallies: Records,
+    row_order: NDArray[np.int32],
+    next_row: NDArray[np.int32],
+    start: int,
+    stop: int,
 ) -> None:
-    """Turn positions in ``row_order``, in ``row_lists.first``, into lists, node by node."""
+    """Turn positions in ``row_order`` into lists, for the nodes from start to stop."""
     for node in range(start, stop):
-        first = row_lists.first[node]
-        row_lists.first[node] = NO_ROW
-        if tree.left_child[node] == NO_CHILD:
-            for i in range(first + tree.n_samples[node] - 1, first - 1, -1):
-                row_lists.next[row_order[i]] = row_lists.first[node]
-                row_lists.first[node] = row_order[i]
+        first = tallies[node].first_row
+        tallies[node].first_row = NO_ROW
+        if nodes[node].left_child == NO_CHILD:
+            for i in range(first + tallies[node].n_samples - 1, first - 1, -1):
+                next_row[row_order[i]] = tallies[node].first_row
+                tallies[node].first_row = row_order[i]
 
 
 def sample_tree(
@@ -270,7 +276,6 @@ def sample_tree(
     row_order = np.arange(n_rows, dtype=np.int32)
     room = 2 * n_rows - 1  # a binary tree with one row in every leaf
     tree = allocate_tree(room, n_features)
-    first = np.empty(room, dtype=np.int32)
     n_nodes = sample_block(
         scratch,
         row_order,
@@ -279,9 +284,7 @@ def sample_tree(
         lifetime,
         random_state,
         tree,
-        first,
         0,
         1,
     )
-    first.resize(n_nodes, refcheck=False)
-    return shrink(tree, n_nodes), RowOrder(first, row_order)
+    return shrink(tree, n_nodes), RowOrder(row_order)
