@@ -9,17 +9,16 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from mondrian_forest import MondrianForestRegressor
+
 from .table import Table
 
 CHILD = """
 import json, sys
 from time import perf_counter
+from benchmarks.growth import kept_bytes, memory
 from benchmarks.speed import uniform_table
 from mondrian_forest import MondrianForestRegressor
-
-def memory(kind):
-    with open("/proc/self/status") as status:
-        return next(int(line.split()[1]) * 1024 for line in status if line.startswith(kind))
 
 n_rows = int(sys.argv[1])
 forest = MondrianForestRegressor(10, n_jobs=2, random_state=0)
@@ -34,15 +33,33 @@ for _ in range(2):
     times.append(perf_counter() - start)
 peak = memory("VmHWM")
 nodes = sum(tree.n_nodes for tree in forest.trees_)
-
-def kept_bytes():
-    arrays = [a for learner in forest._learners for part in learner[1:] for a in part]
-    return sum(a.nbytes for a in [*arrays, forest._rows, forest._labels])
-
-result = {"seconds": min(times), "above": peak - before, "nodes": nodes, "learning": kept_bytes()}
-result["frozen"] = (forest.freeze(), kept_bytes())[1]
+result = {"seconds": min(times), "above": peak - before, "nodes": nodes}
+result["learning"] = kept_bytes(forest)
+result["frozen"] = (forest.freeze(), kept_bytes(forest))[1]
 print(json.dumps(result))
 """
+
+
+def memory(kind: str) -> int:
+    """Return a line of the process's status in bytes: VmRSS is resident, VmHWM its peak."""
+    with open("/proc/self/status") as status:
+        return next(int(line.split()[1]) * 1024 for line in status if line.startswith(kind))
+
+
+def kept_bytes(forest: MondrianForestRegressor) -> int:
+    """Return the size of all arrays in use, without the room to grow."""
+    trees = sum(array.nbytes for tree in forest.trees_ for array in tree)
+    numbers = sum(forest._grove.rows(k)[0].nbytes for k in range(forest._grove.n_trees))
+    rows, labels = forest._rows[: forest.n_samples_seen_], forest._labels[: forest.n_samples_seen_]
+    return trees + numbers + rows.nbytes + labels.nbytes
+
+
+def run_child(code: str, *arguments: str) -> dict:
+    """Run code in a process of its own; return the JSON that it prints."""
+    child = subprocess.run(
+        [sys.executable, "-c", code, *arguments], check=True, stdout=subprocess.PIPE, text=True
+    )
+    return json.loads(child.stdout)
 
 
 def run(quick: bool, _data: Path | None) -> Iterator[Table]:
@@ -62,10 +79,7 @@ def run(quick: bool, _data: Path | None) -> Iterator[Table]:
         "does not grow where time grows like n log n.",
     )
     for n_rows in sizes:
-        output = subprocess.run(
-            [sys.executable, "-c", CHILD, str(n_rows)], capture_output=True, text=True, check=True
-        ).stdout
-        found = json.loads(output)
+        found = run_child(CHILD, str(n_rows))
         table.add(
             f"{n_rows:,}",
             found["seconds"],

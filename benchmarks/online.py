@@ -11,18 +11,82 @@ import numpy as np
 
 from mondrian_forest import MondrianForestRegressor
 
+from .growth import run_child
 from .speed import N_THREADS, N_TREES, uniform_table
 from .table import Table
 
 CHUNK = 10_000
 
 
+MEMORY = """
+import json, sys
+import numpy as np
+from benchmarks.growth import kept_bytes, memory
+from benchmarks.speed import uniform_table
+from mondrian_forest import MondrianForestRegressor
+
+n_rows = int(sys.argv[1])
+X, y = uniform_table(n_rows)
+forest = MondrianForestRegressor(10, n_jobs=2, random_state=0)
+scale = 1.0
+found = []
+n_chunk = n_rows // 20
+for rebuild in range(11):
+    # Ten times as wide as all before: the forest rescales, and samples all trees anew.
+    start, stop = (0, n_chunk * 10) if rebuild == 0 else (stop, stop + n_chunk)
+    forest.partial_fit(scale * X[start:stop], y[start:stop])
+    scale *= 10.0
+    found.append((stop, memory("VmRSS"), kept_bytes(forest)))
+nodes = sum(tree.n_nodes for tree in forest.trees_)
+again = []
+for rebuild in range(11):
+    forest.fit(X, y)
+    again.append(memory("VmRSS"))
+print(json.dumps({"stream": found, "nodes": nodes, "again": again}))
+"""
+
+
 def run(quick: bool, _data: Path | None) -> Iterator[Table]:
-    yield in_chunks(2_000 if quick else 1_000_000, 1_000 if quick else CHUNK)
+    forest, table = in_chunks(2_000 if quick else 1_000_000, 1_000 if quick else CHUNK)
+    yield table
+    yield bytes_kept(forest)
     yield against_peers(quick)
+    yield memory_over_rebuilds(2_000 if quick else 400_000)
 
 
-def in_chunks(n_rows: int, chunk: int) -> Table:
+def memory_over_rebuilds(n_rows: int) -> Table:
+    table = Table(
+        "Memory over ten rebuilds",
+        ["job", "rows", "resident after the first, MB", "after the tenth, MB", "arrays kept, MB"],
+        note=f"{N_TREES} trees, 8 uniform features, {N_THREADS} threads. The stream leaves its "
+        "range by a factor of ten with every chunk, so that all trees are sampled anew; the fit is "
+        "repeated on the same rows.",
+    )
+    found = run_child(MEMORY, str(n_rows))
+    first, last = found["stream"][1], found["stream"][-1]
+    table.add(
+        "widen the range",
+        f"{first[0]:,} to {last[0]:,}",
+        *(n_bytes / 1e6 for n_bytes in (first[1], last[1], last[2])),
+    )
+    table.add("fit again", f"{n_rows:,}", found["again"][1] / 1e6, found["again"][-1] / 1e6, "")
+    return table
+
+
+def bytes_kept(forest: MondrianForestRegressor) -> Table:
+    """Count what a forest holds for each node and each row, without the room to grow."""
+    table = Table("Memory of a forest that learns, 8 features", ["for each", "bytes"])
+    trees = forest.trees_
+    n_bytes = sum(array.nbytes for tree in trees for array in tree)
+    table.add("node", n_bytes / sum(tree.n_nodes for tree in trees))
+    n_rows = forest.n_samples_seen_
+    stored = forest._rows[:n_rows].nbytes + forest._labels[:n_rows].nbytes
+    table.add("row, stored once for all trees", stored / n_rows)
+    table.add("row and tree, its place in a leaf", forest._grove.rows(0)[0].nbytes / n_rows)
+    return table
+
+
+def in_chunks(n_rows: int, chunk: int) -> tuple[MondrianForestRegressor, Table]:
     X, y = uniform_table(n_rows)
     table = Table(
         f"Learn {n_rows:,} rows online, {chunk:,} at a time",
@@ -49,7 +113,7 @@ def in_chunks(n_rows: int, chunk: int) -> Table:
     MondrianForestRegressor(N_TREES, n_jobs=N_THREADS, random_state=0).fit(X, y)
     batch = perf_counter() - begin
     table.add("all", total / n_rows * 1e6, f"{total / batch:.2f} times a batch fit")
-    return table
+    return forest, table
 
 
 def against_peers(quick: bool) -> Table:

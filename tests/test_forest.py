@@ -5,10 +5,10 @@ import numpy as np
 import pytest
 
 from mondrian_forest import MondrianForestRegressor
+from mondrian_forest._core.learn import Grove
 from mondrian_forest._core.posterior import log_marginal_likelihood
 from mondrian_forest._core.rng import random_states
-from mondrian_forest._core.sample import sample_tree
-from trees import give_labels
+from trees import give_labels, grow
 
 
 def waves(n_rows=300, n_features=3, seed=0):
@@ -56,9 +56,10 @@ def test_the_forest_is_the_average_of_its_trees():
     forest = MondrianForestRegressor(4, random_state=3).fit(X, y)
     query = X[:50] + 0.1
     means, variances = [], []
-    for learner in forest._learners:
+    for number in range(4):
         single = MondrianForestRegressor(1, random_state=3).fit(X, y)
-        single._learners = [learner]
+        one = slice(number, number + 1)
+        single._grove = Grove(*(array[one] for array in forest._grove[:-1]), is_linked=False)
         mean, std = single.predict(query, return_std=True)
         means.append(mean)
         variances.append(std**2)
@@ -76,7 +77,7 @@ def test_log_marginal_likelihood_is_that_of_each_tree():
     entropy = np.random.RandomState(5).randint(2**32, size=4, dtype=np.uint64)
     states = random_states(np.random.SeedSequence(entropy.tolist()), 2)
     for state, expected in zip(states, forest.log_marginal_likelihood_, strict=True):
-        tree, row_lists = sample_tree(rows, 10, np.inf, state)
+        tree, row_lists = grow(rows, 10, state=state)
         prior = forest._hyperparameters()
         give_labels(tree, row_lists, y, prior)
         assert log_marginal_likelihood(tree.nodes, tree.tallies, prior) == expected

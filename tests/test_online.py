@@ -1,15 +1,18 @@
 """``partial_fit`` and ``freeze``, as a user meets them."""
 
 import logging
+import os
 import pickle
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+import mondrian_forest.forest as forest_module
 from mondrian_forest import MondrianForestRegressor
-from mondrian_forest._core.learn import in_use, renew
+from mondrian_forest._core.learn import renew
 from trees import check_tree_invariants
 
 
@@ -45,18 +48,18 @@ def test_trees_and_evidence_are_sound_at_any_time(chunk, posterior):
         model.partial_fit(X[start : start + chunk], y[start : start + chunk])
         seen = model.n_samples_seen_
         assert seen == min(start + chunk, 150)
-        for learner in map(in_use, model._learners):
+        for number, tree in enumerate(model.trees_):
             check_tree_invariants(
-                learner.tree,
+                tree,
                 model._rows[:seen],
-                learner.rows,
+                model._grove.rows(number),
                 5,
                 labels=y[:seen],
             )
-            found = learner.tree.nodes.copy()
-            renew(learner, model._settings, model._hyperparameters())
+            found = tree.nodes.copy()
+            renew(model._grove, number, model._settings, model._hyperparameters())
             for field in ("share", "mean", "precision"):
-                np.testing.assert_allclose(found[field], learner.tree.nodes[field], rtol=1e-9)
+                np.testing.assert_allclose(found[field], tree.nodes[field], rtol=1e-9)
 
 
 def test_hyperparameters_follow_the_stream_on_a_geometric_schedule():
@@ -110,8 +113,8 @@ def test_a_stream_that_leaves_its_range_is_rescaled_and_logged_once(caplog):
     np.testing.assert_allclose(
         model._rows[:600], (scales * X - low) / (high - low), atol=1e-6, rtol=0
     )
-    for learner in map(in_use, model._learners):
-        check_tree_invariants(learner.tree, model._rows[:600], learner.rows, 10)
+    for number, tree in enumerate(model.trees_):
+        check_tree_invariants(tree, model._rows[:600], model._grove.rows(number), 10)
 
 
 def test_a_given_range_is_never_changed(caplog):
@@ -226,3 +229,70 @@ def test_equal_rows_and_labels_can_be_streamed():
     np.testing.assert_allclose(mean, 2.0)
     assert (std > 0).all()
     assert np.isfinite(std).all()
+
+
+def interrupt_at(monkeypatch, name, call):
+    """Let a function of the engine be interrupted once, before it has done anything."""
+    original = getattr(forest_module, name)
+    calls = []
+
+    def interrupted(*arguments):
+        calls.append(name)
+        if len(calls) == call:
+            raise KeyboardInterrupt
+        return original(*arguments)
+
+    monkeypatch.setattr(forest_module, name, interrupted)
+
+
+@pytest.mark.parametrize("n_jobs", [1, 2])
+@pytest.mark.parametrize(
+    ("name", "call", "n_learned"),
+    [
+        ("copy_tree", 3, 0),  # before any tree has changed: nothing is learned
+        ("learn_more", 1, 120),  # then what was begun is finished
+        ("learn_more", 3, 120),
+        ("renew", 2, 120),
+    ],
+)
+def test_an_interrupt_leaves_the_forest_whole(monkeypatch, name, call, n_learned, n_jobs):
+    X, y = stream(400)
+    model, twin = (forest(n_jobs=n_jobs).fit(X[:200], y[:200]) for _ in range(2))
+    with monkeypatch.context() as patch:
+        interrupt_at(patch, name, call)
+        with pytest.raises(KeyboardInterrupt):
+            model.partial_fit(X[200:320], y[200:320])
+    assert model.n_samples_seen_ == 200 + n_learned
+    if n_learned == 0:
+        model.partial_fit(X[200:320], y[200:320])
+    twin.partial_fit(X[200:320], y[200:320])
+    assert_same_predictions(model, twin, X)
+    assert_same_predictions(
+        model.partial_fit(X[320:], y[320:]), twin.partial_fit(X[320:], y[320:]), X
+    )
+
+
+def test_an_interrupted_rescaling_changes_nothing(monkeypatch):
+    X, y = stream(400)
+    model, twin = (forest().fit(X[:200], y[:200]) for _ in range(2))
+    with monkeypatch.context() as patch:
+        interrupt_at(patch, "learn_batch", 2)
+        with pytest.raises(KeyboardInterrupt):
+            model.partial_fit(100.0 * X[200:], y[200:])
+    assert_same_predictions(model, twin, X)
+    for each in (model, twin):
+        each.partial_fit(100.0 * X[200:], y[200:])
+    assert_same_predictions(model, twin, X)
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs Linux's /proc")
+def test_memory_does_not_grow_over_ten_rebuilds():
+    X, y = stream(50_000)
+    model = forest(n_jobs=2)
+    resident = []
+    for _ in range(14):
+        model.fit(X, y).partial_fit(X[:100], y[:100])
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+        resident.append(pages * os.sysconf("SC_PAGE_SIZE"))
+    size = sum(array.nbytes for tree in model.trees_ for array in tree)
+    assert resident[-1] - resident[3] < 0.2 * size

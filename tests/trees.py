@@ -2,27 +2,47 @@
 
 import numpy as np
 
-from mondrian_forest._core.learn import Learner, Settings, renew
-from mondrian_forest._core.posterior import HIERARCHICAL, tally_labels
+from mondrian_forest._core.learn import allocate_grove, copy_tree, learn_batch, learn_more
+from mondrian_forest._core.posterior import HIERARCHICAL, renew_posterior, tally_labels
 from mondrian_forest._core.predict import Ensemble, allocate_workspace, route
 from mondrian_forest._core.reference import Node
 from mondrian_forest._core.rng import random_states
 from mondrian_forest._core.sample import sample_tree
-from mondrian_forest._core.tree import NO_CHILD, NO_ROW, RowLists, RowOrder, Tree
+from mondrian_forest._core.tree import NO_CHILD, NO_ROW, RowLists, RowOrder, Tree, parents_first
 
 
-def grow(rows, min_samples_split=2, lifetime=np.inf, seed=0):
-    """Sample one tree on float32 rows."""
+def grow(rows, min_samples_split=2, lifetime=np.inf, seed=0, state=None):
+    """Sample one tree on float32 rows; return it with its row order."""
     rows = np.ascontiguousarray(rows, dtype=np.float32)
-    state = random_states(np.random.SeedSequence(seed), 1)[0]
-    return sample_tree(rows, min_samples_split, lifetime, state)
+    if state is None:
+        state = random_states(np.random.SeedSequence(seed), 1)[0]
+    grove = allocate_grove(1, *rows.shape, is_linked=False)
+    room = Tree(grove.nodes[0], grove.boxes[0], grove.tallies[0])
+    order = grove.row_numbers[0]
+    grove.sizes[0] = sample_tree(
+        rows, min_samples_split, lifetime, state, room, order, np.empty_like(rows)
+    )
+    return grove.tree(0), RowOrder(order)
+
+
+def learn_in_steps(rows, labels, settings, prior, states, n_batch=1, chunk=1):
+    """Let one tree learn the first rows at once and the others in chunks; yield it each time."""
+    batch = allocate_grove(1, n_batch, rows.shape[1], is_linked=False)
+    learn_batch(batch, 0, rows[:n_batch], labels[:n_batch], settings, prior, states[0])
+    grove = allocate_grove(1, *rows.shape, is_linked=True)
+    copy_tree(batch, 0, grove)
+    yield grove
+    for begin in range(n_batch, len(rows), chunk):
+        end = min(begin + chunk, len(rows))
+        learn_more(grove, 0, 1, rows, labels, end, settings, prior, states)
+        yield grove
 
 
 def give_labels(tree, row_order, labels, prior, posterior=HIERARCHICAL):
     """Fill in the label model of a tree as sampled; return the tree."""
     tally_labels(tree.nodes, tree.tallies, labels, row_order.order, 0, tree.n_nodes)
-    learner = Learner(np.array([tree.n_nodes]), tree, row_order)
-    renew(learner, Settings(2, np.inf, posterior), prior)
+    order = parents_first(tree.nodes, tree.depth)
+    renew_posterior(tree.nodes, tree.tallies, posterior, prior, order)
     return tree
 
 

@@ -6,7 +6,7 @@ import logging
 import math
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from numbers import Integral, Real
@@ -21,17 +21,18 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ._core.intake import scale_rows, survey_features, survey_labels
 from ._core.learn import (
-    Learner,
+    Grove,
     Settings,
-    has_room,
-    in_use,
+    allocate_grove,
+    copy_tree,
     learn_batch,
     learn_more,
     log_likelihood,
     renew,
-    with_room,
+    trimmed,
     without_rows,
 )
+from ._core.memory import empty, enlarge
 from ._core.mixture import Mixture
 from ._core.posterior import (
     EMPIRICAL,
@@ -48,7 +49,7 @@ from ._core.predict import (
     predict_moments,
 )
 from ._core.rng import random_states
-from ._core.tree import Tree, enlarge
+from ._core.tree import Tree
 from .distribution import PredictiveDistribution
 
 _POSTERIORS = {"hierarchical": HIERARCHICAL, "empirical": EMPIRICAL}
@@ -179,7 +180,7 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
         self.n_jobs = n_jobs
         self.random_state = random_state
 
-    _learners: list[Learner]
+    _grove: Grove
     _label_sums: LabelSums
     _review_at: int
 
@@ -260,7 +261,7 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
         -------
         self
         """
-        if not hasattr(self, "_learners"):
+        if not hasattr(self, "_grove"):
             return self.fit(X, y)
         if self._is_frozen():
             raise ValueError(
@@ -307,30 +308,35 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
         -------
         self
         """
-        check_is_fitted(self, "_learners")
+        check_is_fitted(self, "_grove")
         if not self._is_frozen():
             if self._settings.posterior == HIERARCHICAL:
                 self._log_likelihoods = self.log_marginal_likelihood_
-            self._learners = [without_rows(learner) for learner in self._learners]
+            self._grove = without_rows(self._grove)
             self._rows, self._labels = self._rows[:0].copy(), self._labels[:0].copy()
         return self
 
     @property
     def trees_(self) -> list[Tree]:
         """The trees, as flat arrays."""
-        check_is_fitted(self, "_learners")
-        return [in_use(learner).tree for learner in self._learners]
+        check_is_fitted(self, "_grove")
+        return [self._grove.tree(number) for number in range(self._grove.n_trees)]
 
     @property
     def log_marginal_likelihood_(self) -> NDArray[np.float64]:
         """Log density of the training labels given each tree, shape (n_estimators,)."""
-        check_is_fitted(self, "_learners")
+        check_is_fitted(self, "_grove")
         if self._settings.posterior != HIERARCHICAL:
             raise AttributeError("The empirical posterior has no log_marginal_likelihood_.")
         if self._is_frozen():
             return self._log_likelihoods.copy()
         hyperparameters = self._hyperparameters()
-        return np.array([log_likelihood(learner, hyperparameters) for learner in self._learners])
+        return np.array(
+            [
+                log_likelihood(self._grove, number, hyperparameters)
+                for number in range(self._grove.n_trees)
+            ]
+        )
 
     def predict(
         self, X: ArrayLike, return_std: bool = False
@@ -446,20 +452,28 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
         """Sample all trees on the stored rows, each with its own random stream."""
         rows, labels = self._rows[: self.n_samples_seen_], self._labels[: self.n_samples_seen_]
         hyperparameters = self._hyperparameters()
+        grove = allocate_grove(len(self._random_states), *rows.shape, is_linked=False)
         free: list[NDArray[np.float32]] = []  # used again, since fresh memory is slow at first
 
-        def learn(state: NDArray[np.uint64]) -> Learner:
+        def learn(number: int) -> None:
             try:
                 scratch = free.pop()
             except IndexError:
-                scratch = np.empty_like(rows)
-            learner = learn_batch(rows, labels, self._settings, hyperparameters, state, scratch)
+                scratch = empty(rows.shape, np.float32)
+            learn_batch(
+                grove,
+                number,
+                rows,
+                labels,
+                self._settings,
+                hyperparameters,
+                self._random_states[number],
+                scratch,
+            )
             free.append(scratch)
-            return learner
 
-        self._learners = Parallel(n_jobs=self._n_threads(), require="sharedmem")(
-            delayed(learn)(state) for state in self._random_states
-        )
+        self._for_each_tree(learn, grove.n_trees)
+        self._grove = grove
 
     def _extend_all(self, end: int, is_due: bool) -> None:
         """Let the rows up to ``end`` join all trees; after new hyperparameters, renew posteriors.
@@ -468,57 +482,59 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
         comes between kernels, never within one.
         """
         hyperparameters = self._hyperparameters()
+        grove = self._grove
+        n_trees = grove.n_trees
 
-        def extend(number: int) -> None:
-            learner = self._learners[number]
-            if learner.n_rows < end:
-                learn_more(
-                    learner,
-                    self._rows,
-                    self._labels,
-                    learner.n_rows,
-                    end,
-                    self._settings,
-                    hyperparameters,
-                    self._random_states[number],
-                )
+        def extend(first: int, stop: int) -> None:
+            learn_more(
+                grove,
+                first,
+                stop,
+                self._rows,
+                self._labels,
+                end,
+                self._settings,
+                hyperparameters,
+                self._random_states,
+            )
+
+        def extend_one(number: int) -> None:
+            extend(number, number + 1)
             if is_due:
-                renew(learner, self._settings, hyperparameters)
+                renew(grove, number, self._settings, hyperparameters)
 
-        numbers = range(len(self._learners))
-        n_new = end - self._learners[0].n_rows
+        if not is_due and end - grove.n_rows(0) < _FEWEST_ROWS_FOR_THREADS:
+            extend(0, n_trees)
+            return
         try:
-            self._for_each(extend, numbers, in_threads=is_due or n_new >= _FEWEST_ROWS_FOR_THREADS)
+            self._for_each_tree(extend_one, n_trees)
         except BaseException:
-            for number in numbers:
-                extend(number)
+            for number in range(n_trees):
+                extend_one(number)
             raise
 
-    def _for_each(
-        self, act: Callable[[int], None], numbers: Iterable[int], *, in_threads: bool
-    ) -> None:
-        n_threads = self._n_threads() if in_threads else 1
+    def _for_each_tree(self, act: Callable[[int], None], n_trees: int) -> None:
+        n_threads = self._n_threads()
         if n_threads == 1:
-            for number in numbers:
+            for number in range(n_trees):
                 act(number)
         else:
             with ThreadPoolExecutor(n_threads) as executor:  # which waits for what has begun
-                list(executor.map(act, numbers))
+                list(executor.map(act, range(n_trees)))
 
     def _make_room(self, n_rows: int) -> None:
         """Enlarge the arrays of rows if they cannot hold ``n_rows``, by half and more."""
         if n_rows > len(self._rows):
             room = n_rows + len(self._rows) // 2
-            self._rows, self._labels = enlarge((self._rows, self._labels), room)
+            self._rows, self._labels = enlarge(self._rows, room), enlarge(self._labels, room)
 
     def _make_room_in_trees(self, n_rows: int) -> None:
-        def make_room(number: int) -> None:
-            # An equal tree takes the place of the one without room, which is freed at once.
-            self._learners[number] = with_room(self._learners[number], len(self._rows))
-
-        lacking = [k for k, tree in enumerate(self._learners) if not has_room(tree, n_rows)]
-        if lacking:
-            self._for_each(make_room, lacking, in_threads=True)
+        old = self._grove
+        if old.has_room(n_rows):
+            return
+        new = allocate_grove(old.n_trees, *self._rows.shape, is_linked=True)
+        self._for_each_tree(lambda number: copy_tree(old, number, new), old.n_trees)
+        self._grove = new
 
     def _has_outgrown_its_range(
         self, seen_low: NDArray[np.float64], seen_high: NDArray[np.float64]
@@ -543,7 +559,7 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
         unit, shifted_low, width = self._scaling
         self._set_feature_range(*self._seen_range)
         new_unit, new_shifted_low, new_width = self._scaling
-        rescaled = np.empty_like(self._rows)
+        rescaled = empty(self._rows.shape, np.float32)
         for rows in gen_batches(self.n_samples_seen_, 65536):
             half = (self._rows[rows] * width + shifted_low) * (0.5 / unit)
             rescaled[rows] = (half - new_shifted_low * (0.5 / new_unit)) / (
@@ -588,20 +604,19 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
     def __getstate__(self) -> dict[str, Any]:
         """Leave out the room for more rows and nodes."""
         state: dict[str, Any] = super().__getstate__()
-        if "_learners" in state:
+        if "_grove" in state:
             state = state | {
-                "_learners": [in_use(learner) for learner in self._learners],
+                "_grove": trimmed(self._grove),
                 "_rows": self._rows[: self.n_samples_seen_],
                 "_labels": self._labels[: self.n_samples_seen_],
             }
         return state
 
     def _ensemble(self) -> Ensemble:
-        check_is_fitted(self, "_learners")
-        used = [in_use(learner) for learner in self._learners]
+        check_is_fitted(self, "_grove")
         return Ensemble(
-            [learner.tree for learner in used],
-            max(learner.tree.depth for learner in used),
+            self.trees_,
+            self._grove.depth,
             self._settings.posterior,
             self._hyperparameters(),
             self._settings.lifetime,
@@ -630,7 +645,7 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
         """Apply ``predict_block`` to blocks of scaled rows, in threads and in order."""
         _refuse_what_is_no_number("X", X)
         table = validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
-        deepest = max(learner.tree.depth for learner in self._learners)
+        deepest = self._grove.depth
         # One block for each thread, but smaller ones for very deep trees, which can have as many
         # exits for each row.
         block = max(1, min(largest_block, 2**26 // (deepest + 2)))
@@ -658,7 +673,7 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
         self, table: NDArray[Any], out: NDArray[np.float32] | None = None
     ) -> NDArray[np.float32]:
         """Map features from their range to [0, 1] in float64, then store as float32."""
-        scaled = np.empty(table.shape, dtype=np.float32) if out is None else out
+        scaled = empty(table.shape, np.float32) if out is None else out
         for rows, block in _plain_blocks(table):
             scale_rows(block, *self._scaling, scaled[rows])
         return scaled

@@ -1,19 +1,14 @@
+from collections import deque
+
 import hypothesis.extra.numpy as hnp
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mondrian_forest._core.learn import (
-    Settings,
-    in_use,
-    learn_batch,
-    learn_more,
-    renew,
-    with_room,
-)
+from mondrian_forest._core.learn import Settings, allocate_grove, copy_tree, renew
 from mondrian_forest._core.posterior import EMPIRICAL, HIERARCHICAL, Hyperparameters
 from mondrian_forest._core.rng import random_states
-from trees import check_tree_invariants, preorder_numbers
+from trees import check_tree_invariants, learn_in_steps, preorder_numbers
 
 PRIOR = Hyperparameters(3.0, 8.0, 0.4, 0.3)
 
@@ -24,23 +19,19 @@ tables = hnp.arrays(
 )
 
 
-def learn_online(rows, labels, settings, n_batch=1, chunk=1, seed=0, prior=PRIOR):
-    """Learn the first rows at once, the others in chunks; return what is in use."""
-    state = random_states(np.random.SeedSequence([3, seed]), 1)[0]
-    learner = learn_batch(rows[:n_batch], labels[:n_batch], settings, prior, state)
-    learner = with_room(learner, len(rows))
-    for begin in range(n_batch, len(rows), chunk):
-        end = min(begin + chunk, len(rows))
-        learn_more(learner, rows, labels, begin, end, settings, prior, state)
-    return in_use(learner)
+def learn_online(rows, labels, settings, n_batch=1, chunk=1):
+    """Learn the first rows at once, the others in chunks."""
+    states = random_states(np.random.SeedSequence(3), 1)
+    return deque(learn_in_steps(rows, labels, settings, PRIOR, states, n_batch, chunk), 1)[0]
 
 
-def assert_posterior_is_exact(learner, settings, prior):
+def assert_posterior_is_exact(grove, settings):
     """Against a full pass over the same tree."""
-    found = learner.tree.nodes.copy()
-    renew(learner, settings, prior)
+    nodes = grove.tree(0).nodes
+    found = nodes.copy()
+    renew(grove, 0, settings, PRIOR)
     for field in ("share", "mean", "precision"):
-        np.testing.assert_allclose(found[field], learner.tree.nodes[field], rtol=1e-11)
+        np.testing.assert_allclose(found[field], nodes[field], rtol=1e-11)
 
 
 @settings(max_examples=60, deadline=None)
@@ -57,22 +48,19 @@ def test_invariants_hold_after_every_step(
 ):
     labels = np.random.default_rng(seed).normal(3.0, 2.0, len(rows))
     common = Settings(min_samples_split, lifetime, posterior)
-    state = random_states(np.random.SeedSequence(seed), 1)[0]
-    learner = learn_batch(rows[:1], labels[:1], common, PRIOR, state)
-    learner = with_room(learner, len(rows))
-    for begin in range(1, len(rows), chunk):
-        n_rows = min(begin + chunk, len(rows))
-        learn_more(learner, rows, labels, begin, n_rows, common, PRIOR, state)
-        used = in_use(learner)
+    states = random_states(np.random.SeedSequence(seed), 1)
+    n_rows = 1
+    for grove in learn_in_steps(rows, labels, common, PRIOR, states, chunk=chunk):
         check_tree_invariants(
-            used.tree,
+            grove.tree(0),
             rows[:n_rows],
-            used.rows,
+            grove.rows(0),
             min_samples_split,
             lifetime,
             labels[:n_rows],
         )
-        assert_posterior_is_exact(used, common, PRIOR)
+        assert_posterior_is_exact(grove, common)
+        n_rows = min(n_rows + chunk, len(rows))
 
 
 def some_rows(n_rows=60, n_features=3, seed=0):
@@ -81,20 +69,19 @@ def some_rows(n_rows=60, n_features=3, seed=0):
     return rows, generator.normal(size=n_rows)
 
 
-def test_room_is_made_in_the_order_of_a_batch_fit_and_changes_nothing_else():
+def test_a_copy_has_the_order_of_a_batch_fit_and_is_the_same_tree():
     rows, labels = some_rows()
-    used = learn_online(rows, labels, Settings(3, np.inf, HIERARCHICAL), chunk=7)
-    tidy = in_use(with_room(used, 100))
-    order = preorder_numbers(used.tree)
-    assert order != sorted(order)
-    inner = tidy.tree.left_child >= 0
-    assert (tidy.tree.left_child[inner] > np.flatnonzero(inner)).all()
-    tidy_order = preorder_numbers(tidy.tree)
+    grove = learn_online(rows, labels, Settings(3, np.inf, HIERARCHICAL), chunk=7)
+    copied = allocate_grove(1, 100, rows.shape[1], is_linked=True)
+    copy_tree(grove, 0, copied)
+    tree, tidy = grove.tree(0), copied.tree(0)
+    order, tidy_order = preorder_numbers(tree), preorder_numbers(tidy)
+    inner = np.flatnonzero(tidy.left_child >= 0)
+    assert (tidy.left_child[inner] > inner).all()
+    assert not (tree.left_child[inner] > inner).all()
     for field in ("threshold", "split_time", "mean", "precision", "share"):
-        np.testing.assert_array_equal(
-            used.tree.nodes[field][order], tidy.tree.nodes[field][tidy_order]
-        )
-    check_tree_invariants(tidy.tree, rows, tidy.rows, 3, labels=labels)
+        np.testing.assert_array_equal(tree.nodes[field][order], tidy.nodes[field][tidy_order])
+    check_tree_invariants(tidy, rows, copied.rows(0), 3, labels=labels)
 
 
 def test_rows_beside_a_leaf_of_many_equal_rows_are_cut_off_from_it():
@@ -102,9 +89,9 @@ def test_rows_beside_a_leaf_of_many_equal_rows_are_cut_off_from_it():
     rows = np.full((10_050, 2), 0.5, dtype=np.float32)
     rows[10_000:] += np.linspace(0.01, 0.4, 50, dtype=np.float32)[:, None]
     labels = np.arange(10_050.0)
-    used = learn_online(rows, labels, Settings(10, np.inf, HIERARCHICAL), n_batch=10_000)
-    check_tree_invariants(used.tree, rows, used.rows, 10, labels=labels)
-    assert used.tree.n_samples.max() == 10_050
+    grove = learn_online(rows, labels, Settings(10, np.inf, HIERARCHICAL), n_batch=10_000)
+    check_tree_invariants(grove.tree(0), rows, grove.rows(0), 10, labels=labels)
+    assert grove.tree(0).n_samples.max() == 10_050
 
 
 def test_a_row_whose_path_is_longer_than_the_first_stack_joins_the_tree():
@@ -112,6 +99,6 @@ def test_a_row_whose_path_is_longer_than_the_first_stack_joins_the_tree():
     chain = 2.0 ** -np.arange(145, dtype=np.float32).reshape(-1, 1)
     rows = np.concatenate([chain, np.repeat(chain[-1:], 5, axis=0)]).astype(np.float32)
     labels = np.arange(150.0)
-    used = learn_online(rows, labels, Settings(2, np.inf, HIERARCHICAL), n_batch=145)
-    assert used.tree.depth > 66
-    check_tree_invariants(used.tree, rows, used.rows, labels=labels)
+    grove = learn_online(rows, labels, Settings(2, np.inf, HIERARCHICAL), n_batch=145)
+    assert grove.tree(0).depth > 66
+    check_tree_invariants(grove.tree(0), rows, grove.rows(0), labels=labels)

@@ -1,5 +1,6 @@
 """A tree that saw its rows one by one cannot be told from one that was sampled on all at once."""
 
+from collections import deque
 from functools import cache
 
 import numpy as np
@@ -7,11 +8,11 @@ import pytest
 from scipy.stats import chi2_contingency, ks_2samp
 
 from laws.significance import assert_plausible, is_rejected
-from mondrian_forest._core.learn import Settings, in_use, learn_batch, learn_more, with_room
+from mondrian_forest._core.learn import Settings
 from mondrian_forest._core.posterior import HIERARCHICAL, Hyperparameters
 from mondrian_forest._core.predict import predict_moments
 from mondrian_forest._core.rng import random_states
-from trees import forest_of, routed
+from trees import forest_of, learn_in_steps, routed
 
 N_TREES = 1500
 PRIOR = Hyperparameters(0.0, 2.0, 0.3, 0.05)
@@ -34,15 +35,11 @@ ORDERS = {
 }
 
 
-def grown(rows, labels, settings, state, chunk):
+def grown(rows, labels, settings, states, chunk):
     """Return a tree that learned one row, then chunks; without a chunk, one sampled at once."""
-    if chunk is None:
-        return learn_batch(rows, labels, settings, PRIOR, state).tree
-    learner = with_room(learn_batch(rows[:1], labels[:1], settings, PRIOR, state), len(rows))
-    for begin in range(1, len(rows), chunk):
-        end = min(begin + chunk, len(rows))
-        learn_more(learner, rows, labels, begin, end, settings, PRIOR, state)
-    return in_use(learner).tree
+    n_batch = len(rows) if chunk is None else 1
+    steps = learn_in_steps(rows, labels, settings, PRIOR, states, n_batch, chunk or 1)
+    return deque(steps, maxlen=1)[0].tree(0)
 
 
 @cache
@@ -51,7 +48,7 @@ def statistics(order, settings, seed, chunk=None):
     rows, labels = (np.ascontiguousarray(array[ORDERS[order]]) for array in table())
     found = []
     for state in random_states(np.random.SeedSequence([7, seed]), N_TREES):
-        tree = grown(rows, labels, settings, state, chunk)
+        tree = grown(rows, labels, settings, state[None], chunk)
         space = routed(tree, QUERY, settings.lifetime)
         moments = predict_moments(forest_of([tree], PRIOR, settings.lifetime), QUERY)
         found.append(

@@ -7,7 +7,7 @@ from scipy.stats import chisquare, ks_2samp, kstest, norm
 from laws.significance import assert_plausible, is_rejected
 from mondrian_forest._core.reference import sample_mondrian_block
 from mondrian_forest._core.rng import random_states
-from mondrian_forest._core.sample import sample_tree
+from trees import grow
 
 N_TREES = 4000
 ROWS = np.array(
@@ -18,7 +18,7 @@ EXTENTS = np.array([1.0, 0.35, 0.0])
 
 def sample_many(rows, n_trees, min_samples_split=2, lifetime=np.inf, seed=0):
     states = random_states(np.random.SeedSequence([2016, seed]), n_trees)
-    return [sample_tree(rows, min_samples_split, lifetime, state)[0] for state in states]
+    return [grow(rows, min_samples_split, lifetime, state=state)[0] for state in states]
 
 
 @pytest.fixture(scope="module")

@@ -39,6 +39,44 @@ from .tree import NO_CHILD, NO_ROW, Records, Tree
 
 
 @kernel
+def extend_trees(
+    rows: NDArray[np.float32],
+    labels: NDArray[np.float64],
+    end: int,
+    min_samples_split: int,
+    lifetime: float,
+    posterior: int,
+    hyperparameters: Hyperparameters,
+    random_states: NDArray[np.uint64],
+    nodes: Records,
+    boxes: NDArray[np.float32],
+    tallies: Records,
+    next_row: NDArray[np.int32],
+    sizes: NDArray[np.int64],
+    first: int,
+    stop: int,
+) -> None:
+    """Let the rows up to ``end`` join the trees of a ``Grove`` from first to stop."""
+    for number in range(first, stop):
+        begin = tallies[number, 0].n_samples
+        if begin < end:
+            sizes[number] = extend_tree(
+                rows,
+                labels,
+                begin,
+                end,
+                min_samples_split,
+                lifetime,
+                posterior,
+                hyperparameters,
+                random_states[number],
+                Tree(nodes[number], boxes[number], tallies[number]),
+                next_row[number],
+                sizes[number],
+            )
+
+
+@kernel
 def extend_tree(
     rows: NDArray[np.float32],
     labels: NDArray[np.float64],
@@ -51,14 +89,13 @@ def extend_tree(
     random_state: NDArray[np.uint64],
     tree: Tree,
     next_row: NDArray[np.int32],
-    tree_size: NDArray[np.int64],
-) -> None:
-    """Let the rows from ``begin`` to ``end`` join the tree; all arrays must have room for them.
+    n_nodes: int,
+) -> int:
+    """Let the rows from ``begin`` to ``end`` join the tree; return its number of nodes.
 
-    ``tree_size[0]`` is the number of nodes.
+    All arrays must have room for them.
     """
     nodes, boxes, tallies = tree
-    n_nodes = tree_size[0]
     n_features = rows.shape[1]
     joining = rows[begin:end].copy()  # permuted, so that groups are neighbours
     numbers = np.arange(begin, end).astype(np.int32)
@@ -191,7 +228,7 @@ def extend_tree(
             )
         else:
             set_posterior(nodes, tallies, posterior, hyperparameters, node)
-    tree_size[0] = n_nodes
+    return n_nodes
 
 
 @kernel

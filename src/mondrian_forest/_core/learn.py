@@ -1,25 +1,17 @@
-"""One tree with all that belongs to it, as it is sampled and as it learns more rows."""
+"""All trees of a forest with what belongs to them, as they are sampled and as they learn more."""
 
 from __future__ import annotations
 
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .extend import extend_tree
+from .extend import extend_trees
+from .memory import empty
 from .posterior import Hyperparameters, log_marginal_likelihood, renew_posterior, tally_labels
 from .sample import link_rows, sample_tree
-from .tree import (
-    RowLists,
-    RowOrder,
-    Tree,
-    allocate_tree,
-    copy_depth_first,
-    enlarge,
-    parents_first,
-    view,
-)
+from .tree import NODE, TALLY, Records, RowLists, RowOrder, Tree, copy_depth_first, parents_first
 
 
 class Settings(NamedTuple):
@@ -31,118 +23,174 @@ class Settings(NamedTuple):
     """``HIERARCHICAL`` or ``EMPIRICAL``."""
 
 
-class Learner(NamedTuple):
-    """A tree that can learn. Its arrays may have room for more nodes and rows than there are."""
+class Grove(NamedTuple):
+    """The trees of a forest, tree by tree along the first axis of each array.
 
-    size: NDArray[np.int64]
-    """Shape (1,): the number of nodes. In an array, so that the kernel that adds nodes counts
-    them too, and an interrupt comes before both or after both."""
-    tree: Tree
-    rows: RowOrder | RowLists
-    """Lists from the first time on that room is made for more rows."""
+    One set of arrays for all trees, so that a single row can join them, and be predicted, in one
+    call of a kernel: a call for each tree would take longer than the work itself. Along the second
+    axis there may be room for more nodes and rows than there are, which takes no memory.
+    """
+
+    sizes: NDArray[np.int64]
+    """Number of nodes of each tree. The kernels that add nodes count them too, so that an interrupt
+    comes before both or after both."""
+    nodes: Records
+    boxes: NDArray[np.float32]
+    tallies: Records
+    row_numbers: NDArray[np.int32]
+    """As ``RowOrder`` until there is more to learn, then as ``RowLists``."""
+    is_linked: bool
 
     @property
-    def n_nodes(self) -> int:
-        return int(self.size[0])
+    def n_trees(self) -> int:
+        return len(self.sizes)
 
     @property
-    def n_rows(self) -> int:
-        return int(self.tree.n_samples[0])
+    def depth(self) -> int:
+        """Number of edges between the root and the deepest leaf of any tree."""
+        return int(self.tallies["height"][:, 0].max())
+
+    def n_rows(self, number: int) -> int:
+        """Return how many rows a tree has learned."""
+        return int(self.tallies["n_samples"][number, 0])
+
+    def tree(self, number: int) -> Tree:
+        """Return one tree, without the room for more."""
+        size = self.sizes[number]
+        return Tree(
+            self.nodes[number, :size], self.boxes[number, :size], self.tallies[number, :size]
+        )
+
+    def rows(self, number: int) -> RowOrder | RowLists:
+        """Return which rows the nodes of a tree hold."""
+        numbers = self.row_numbers[number, : self.n_rows(number)]
+        return RowLists(numbers) if self.is_linked else RowOrder(numbers)
+
+    def has_room(self, n_rows: int) -> bool:
+        return self.is_linked and self.row_numbers.shape[1] >= n_rows
+
+
+def allocate_grove(n_trees: int, n_rows: int, n_features: int, *, is_linked: bool) -> Grove:
+    """Return trees of undefined content, with room for as many nodes as the rows may need."""
+    n_nodes = 2 * n_rows - 1  # a binary tree with one row in every leaf
+    return Grove(
+        np.zeros(n_trees, dtype=np.int64),
+        empty((n_trees, n_nodes), NODE),
+        empty((n_trees, n_nodes, 2, n_features), np.float32),
+        empty((n_trees, n_nodes), TALLY),
+        empty((n_trees, n_rows), np.int32),
+        is_linked,
+    )
 
 
 def learn_batch(
+    grove: Grove,
+    number: int,
     rows: NDArray[np.float32],
     labels: NDArray[np.float64],
     settings: Settings,
     hyperparameters: Hyperparameters,
     random_state: NDArray[np.uint64],
     scratch: NDArray[np.float32] | None = None,
-) -> Learner:
-    """Sample a tree on all rows (Alg. 1)."""
-    tree, row_order = sample_tree(
-        rows, settings.min_samples_split, settings.lifetime, random_state, scratch
+) -> None:
+    """Sample one tree on all rows (Alg. 1)."""
+    room = Tree(grove.nodes[number], grove.boxes[number], grove.tallies[number])
+    order = grove.row_numbers[number, : len(rows)]
+    grove.sizes[number] = sample_tree(
+        rows,
+        settings.min_samples_split,
+        settings.lifetime,
+        random_state,
+        room,
+        order,
+        empty(rows.shape, np.float32) if scratch is None else scratch,
     )
-    tally_labels(tree.nodes, tree.tallies, labels, row_order.order, 0, tree.n_nodes)
-    learner = Learner(np.array([tree.n_nodes]), tree, row_order)
-    renew(learner, settings, hyperparameters)
-    return learner
+    nodes, _, tallies = grove.tree(number)
+    tally_labels(nodes, tallies, labels, order, 0, len(nodes))
+    renew(grove, number, settings, hyperparameters)
 
 
 def learn_more(
-    learner: Learner,
+    grove: Grove,
+    first: int,
+    stop: int,
     rows: NDArray[np.float32],
     labels: NDArray[np.float64],
-    begin: int,
     end: int,
     settings: Settings,
     hyperparameters: Hyperparameters,
-    random_state: NDArray[np.uint64],
+    random_states: NDArray[np.uint64],
 ) -> None:
-    """Let the rows from ``begin`` to ``end`` join the tree (Alg. 3), which must have room."""
-    extend_tree(
+    """Let the rows up to ``end`` join the trees from first to stop (Alg. 3).
+
+    There must be room; a tree that has them already is left as it is.
+    """
+    extend_trees(
         rows,
         labels,
-        begin,
         end,
         settings.min_samples_split,
         settings.lifetime,
         settings.posterior,
         hyperparameters,
-        random_state,
-        learner.tree,
-        cast(RowLists, learner.rows).next,
-        learner.size,
+        random_states,
+        grove.nodes,
+        grove.boxes,
+        grove.tallies,
+        grove.row_numbers,
+        grove.sizes,
+        first,
+        stop,
     )
 
 
-def renew(learner: Learner, settings: Settings, hyperparameters: Hyperparameters) -> None:
-    """Compute the label model of every node anew, for other hyperparameters."""
-    nodes, _, tallies = in_use(learner).tree
-    renew_posterior(
-        nodes,
-        tallies,
-        settings.posterior,
-        hyperparameters,
-        parents_first(nodes, learner.tree.depth),
-    )
+def renew(grove: Grove, number: int, settings: Settings, hyperparameters: Hyperparameters) -> None:
+    """Compute the label model of every node of a tree anew, for other hyperparameters."""
+    tree = grove.tree(number)
+    order = parents_first(tree.nodes, tree.depth)
+    renew_posterior(tree.nodes, tree.tallies, settings.posterior, hyperparameters, order)
 
 
-def log_likelihood(learner: Learner, hyperparameters: Hyperparameters) -> float:
+def log_likelihood(grove: Grove, number: int, hyperparameters: Hyperparameters) -> float:
     """Return log p(labels | tree), under the hierarchical posterior."""
-    nodes, _, tallies = in_use(learner).tree
+    nodes, _, tallies = grove.tree(number)
     return log_marginal_likelihood(nodes, tallies, hyperparameters)
 
 
-def in_use(learner: Learner) -> Learner:
-    """Return views of what is in use, without the room for more."""
-    return Learner(
-        learner.size, view(learner.tree, learner.n_nodes), view(learner.rows, learner.n_rows)
+def copy_tree(source: Grove, number: int, target: Grove) -> None:
+    """Copy a tree into arrays that have room, its nodes numbered as by a batch fit."""
+    copied = Tree(target.nodes[number], target.boxes[number], target.tallies[number])
+    copy_depth_first(source.tree(number), copied)
+    target.sizes[number] = source.sizes[number]
+    numbers = source.rows(number)[0]
+    if source.is_linked == target.is_linked:
+        target.row_numbers[number, : len(numbers)] = numbers
+    else:
+        nodes, _, tallies = target.tree(number)
+        link_rows(nodes, tallies, numbers, target.row_numbers[number], 0, len(nodes))
+
+
+def trimmed(grove: Grove) -> Grove:
+    """Return views of what is in use by the largest tree, without the room for more."""
+    size = int(grove.sizes.max())
+    for number, end in enumerate(grove.sizes):  # so that equal forests have equal pickles
+        for array in (grove.nodes, grove.boxes, grove.tallies):
+            array[number, end:size] = 0
+    return grove._replace(
+        nodes=grove.nodes[:, :size],
+        boxes=grove.boxes[:, :size],
+        tallies=grove.tallies[:, :size],
+        row_numbers=grove.row_numbers[:, : grove.n_rows(0)],
     )
 
 
-def has_room(learner: Learner, n_rows: int) -> bool:
-    return isinstance(learner.rows, RowLists) and len(learner.rows.next) >= n_rows
-
-
-def with_room(learner: Learner, n_rows: int) -> Learner:
-    """Return a copy with room for ``n_rows`` rows, and for as many nodes as they may need."""
-    used = in_use(learner)
-    room = 2 * n_rows - 1  # a binary tree with one row in every leaf
-    tree = allocate_tree(room, used.tree.boxes.shape[2])
-    copy_depth_first(used.tree, tree)
-    if isinstance(used.rows, RowOrder):
-        lists = RowLists(np.empty(n_rows, dtype=np.int32))
-        link_rows(tree.nodes, tree.tallies, used.rows.order, lists.next, 0, used.n_nodes)
-    else:
-        lists = enlarge(used.rows, n_rows)
-    return Learner(used.size.copy(), tree, lists)
-
-
-def without_rows(learner: Learner) -> Learner:
+def without_rows(grove: Grove) -> Grove:
     """Return a copy of what prediction needs."""
-    nodes, boxes, tallies = in_use(learner).tree
-    return Learner(
-        learner.size.copy(),
-        Tree(nodes.copy(), boxes.copy(), tallies[:1].copy()),
-        RowOrder(np.empty(0, dtype=np.int32)),
+    used = trimmed(grove)
+    return used._replace(
+        sizes=used.sizes.copy(),
+        nodes=used.nodes.copy(),
+        boxes=used.boxes.copy(),
+        tallies=used.tallies[:, :1].copy(),  # of the roots alone
+        row_numbers=used.row_numbers[:, :0].copy(),
     )

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from .components import Components, Exits, MessagesFromAbove, Visits, fill_components
 from .kernel import kernel
+from .memory import empty
 from .mixture import Mixture
 from .posterior import Hyperparameters
 from .sample import partition
@@ -68,24 +69,28 @@ class Workspace(NamedTuple):
 def allocate_workspace(trees: list[Tree], depth: int, n_rows: int) -> Workspace:
     """Return arrays that are large enough for ``n_rows`` rows in any of the trees.
 
-    These are upper bounds: what is not written to is not committed by the operating system.
+    These are upper bounds: what is not written to takes no memory.
     """
     n_visits = min(max(tree.n_nodes for tree in trees), n_rows * (depth + 1))
     n_exits = n_rows * (depth + 2)
     return Workspace(
-        Visits(np.empty(n_visits, dtype=np.int32), np.empty(n_visits, dtype=np.int32)),
+        Visits(empty((n_visits,), np.int32), empty((n_visits,), np.int32)),
         Exits(
-            row=np.empty(n_exits, dtype=np.int32),
-            visit=np.empty(n_exits, dtype=np.int32),
-            weight=np.empty(n_exits),
-            branch_off=np.empty(n_exits),
-            distance=np.empty(n_exits),
+            row=empty((n_exits,), np.int32),
+            visit=empty((n_exits,), np.int32),
+            weight=empty((n_exits,), np.float64),
+            branch_off=empty((n_exits,), np.float64),
+            distance=empty((n_exits,), np.float64),
         ),
-        MessagesFromAbove(np.empty(n_visits), np.empty(n_visits)),
-        Components(np.empty(n_exits), np.empty(n_exits), np.empty(n_exits)),
-        rows=np.empty((n_rows, trees[0].boxes.shape[2]), dtype=np.float32),
-        row_order=np.empty(n_rows, dtype=np.int32),
-        staying=np.empty(n_rows),
+        MessagesFromAbove(empty((n_visits,), np.float64), empty((n_visits,), np.float64)),
+        Components(
+            empty((n_exits,), np.float64),
+            empty((n_exits,), np.float64),
+            empty((n_exits,), np.float64),
+        ),
+        rows=empty((n_rows, trees[0].boxes.shape[2]), np.float32),
+        row_order=empty((n_rows,), np.int32),
+        staying=empty((n_rows,), np.float64),
     )
 
 

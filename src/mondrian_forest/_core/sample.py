@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from .kernel import kernel
 from .rng import exponential, uniform
-from .tree import NO_CHILD, NO_ROW, Records, RowOrder, Tree, allocate_tree, shrink
+from .tree import NO_CHILD, NO_ROW, Records, Tree
 
 
 @kernel
@@ -258,33 +258,24 @@ def sample_tree(
     min_samples_split: int,
     lifetime: float,
     random_state: NDArray[np.uint64],
-    scratch: NDArray[np.float32] | None = None,
-) -> tuple[Tree, RowOrder]:
-    """Sample a Mondrian tree on all ``rows`` (Alg. 1); ``random_state`` is advanced in place.
+    tree: Tree,
+    row_order: NDArray[np.int32],
+    scratch: NDArray[np.float32],
+) -> int:
+    """Sample a Mondrian tree on all ``rows`` (Alg. 1); return its number of nodes.
 
     Parameters
     ----------
     rows : array of shape (n_rows, n_features), C-contiguous float32, left untouched
     min_samples_split : int, at least 2
     lifetime : float, positive, may be infinite
-    random_state : uint64 array of shape (4,)
-    scratch : array like ``rows`` whose content does not matter, made if there is none
+    random_state : uint64 array of shape (4,), advanced in place
+    tree : arrays with room for 2 n_rows - 1 nodes, filled in
+    row_order : array of shape (n_rows,), filled in
+    scratch : array like ``rows`` whose content does not matter
     """
-    n_rows, n_features = rows.shape
-    scratch = np.empty_like(rows) if scratch is None else scratch
     scratch[:] = rows
-    row_order = np.arange(n_rows, dtype=np.int32)
-    room = 2 * n_rows - 1  # a binary tree with one row in every leaf
-    tree = allocate_tree(room, n_features)
-    n_nodes = sample_block(
-        scratch,
-        row_order,
-        0.0,
-        min_samples_split,
-        lifetime,
-        random_state,
-        tree,
-        0,
-        1,
+    row_order[:] = np.arange(len(rows))
+    return sample_block(
+        scratch, row_order, 0.0, min_samples_split, lifetime, random_state, tree, 0, 1
     )
-    return shrink(tree, n_nodes), RowOrder(row_order)

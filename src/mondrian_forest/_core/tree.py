@@ -13,7 +13,7 @@ there are.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -128,51 +128,6 @@ class RowLists(NamedTuple):
 
     next: NDArray[np.int32]
     """By row: the next row of the same leaf, ``NO_ROW`` at the end."""
-
-
-def allocate_tree(n_nodes: int, n_features: int) -> Tree:
-    """Return a tree with room for ``n_nodes`` nodes and undefined content.
-
-    Memory that is never written to is never committed by the operating system, so asking for too
-    much costs address space only.
-    """
-    return Tree(
-        nodes=np.empty(n_nodes, dtype=NODE),
-        boxes=np.empty((n_nodes, 2, n_features), dtype=np.float32),
-        tallies=np.empty(n_nodes, dtype=TALLY),
-    )
-
-
-Arrays = TypeVar("Arrays", bound=tuple[NDArray[Any], ...])
-
-
-def shrink(arrays: Arrays, length: int) -> Arrays:
-    """Give back the room behind the first ``length`` entries of each array, in place."""
-    for array in arrays:
-        # A reallocation instead of a copy: large blocks are returned to the system page by page.
-        array.resize((length, *array.shape[1:]), refcheck=False)
-    return arrays
-
-
-def view(arrays: Arrays, length: int) -> Arrays:
-    """Return the first ``length`` entries of each array, without a copy."""
-    return _remake(arrays, [array[:length] for array in arrays])
-
-
-def enlarge(arrays: Arrays, room: int) -> Arrays:
-    """Return copies of the arrays with room for ``room`` entries."""
-
-    def copy(array: NDArray[Any]) -> NDArray[Any]:
-        larger = np.empty((room, *array.shape[1:]), dtype=array.dtype)
-        larger[: len(array)] = array
-        return larger
-
-    return _remake(arrays, [copy(array) for array in arrays])
-
-
-def _remake(arrays: Arrays, members: list[NDArray[Any]]) -> Arrays:
-    make = getattr(arrays, "_make", tuple)  # a NamedTuple, or a plain tuple
-    return cast(Arrays, make(members))
 
 
 @kernel

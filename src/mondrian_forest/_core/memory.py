@@ -1,0 +1,41 @@
+"""Large arrays straight from the operating system.
+
+The trees' arrays are asked for with room for the worst case, of which most is never used. The
+system commits pages when they are first written to, so that room costs address space only. Memory
+from ``malloc`` would not do: it keeps what is freed and hands it out again, committed as it is, and
+over ten fits of 400,000 rows the process grew by half.
+"""
+
+from __future__ import annotations
+
+import math
+import mmap
+import sys
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+_FEWEST_BYTES = 2**20
+_FEWEST_BYTES_FOR_HUGE_PAGES = 2**26
+_NO_RESERVE = 0x4000 if sys.platform == "linux" else 0
+"""MAP_NORESERVE, which Python does not name: address space beyond the memory at hand is fine."""
+
+
+def empty(shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
+    """Return an array of undefined content, as ``numpy.empty`` does."""
+    n_bytes = math.prod(shape) * np.dtype(dtype).itemsize
+    if n_bytes < _FEWEST_BYTES or not hasattr(mmap, "MAP_ANONYMOUS"):
+        return np.empty(shape, dtype)
+    pages = mmap.mmap(-1, n_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NO_RESERVE)
+    if n_bytes >= _FEWEST_BYTES_FOR_HUGE_PAGES and hasattr(mmap, "MADV_HUGEPAGE"):
+        # Pages of 2 MB instead of 4 KB: first writes take a fifth of the time, as in NumPy.
+        pages.madvise(mmap.MADV_HUGEPAGE)
+    return np.frombuffer(pages, dtype).reshape(shape)
+
+
+def enlarge(array: NDArray[Any], room: int) -> NDArray[Any]:
+    """Return a copy with room for ``room`` entries along the first axis."""
+    larger = empty((room, *array.shape[1:]), array.dtype)
+    larger[: len(array)] = array
+    return larger
