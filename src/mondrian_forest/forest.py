@@ -242,7 +242,7 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
         self._has_rescaled = False
 
     def partial_fit(self, X: ArrayLike, y: ArrayLike) -> MondrianForestRegressor:
-        """Learn more rows, one by one, in time that grows like the logarithm of the rows seen.
+        """Learn more rows, in time that grows like the logarithm of the rows seen.
 
         The forest that results has the same law as one fitted to all rows at once, whatever their
         order and the size of the calls; without an earlier fit this is the first one.
