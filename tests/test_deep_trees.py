@@ -90,7 +90,7 @@ def check_nodes(forest):
     assert (tree.threshold[inner] < tree.lower[left + 1, 0]).all()
     found = tree.nodes.copy()
     renew(forest._grove, 0, forest._settings, forest._hyperparameters())
-    for field in ("share", "mean", "precision"):
+    for field in ("share", "location", "precision"):
         np.testing.assert_allclose(found[field], tree.nodes[field], rtol=1e-9)
 
 

@@ -30,7 +30,7 @@ def assert_posterior_is_exact(grove, settings):
     nodes = grove.tree(0).nodes
     found = nodes.copy()
     renew(grove, 0, settings, PRIOR)
-    for field in ("share", "mean", "precision"):
+    for field in ("share", "location", "precision"):
         np.testing.assert_allclose(found[field], nodes[field], rtol=1e-11)
 
 
@@ -79,7 +79,7 @@ def test_a_copy_has_the_order_of_a_batch_fit_and_is_the_same_tree():
     inner = np.flatnonzero(tidy.left_child >= 0)
     assert (tidy.left_child[inner] > inner).all()
     assert not (tree.left_child[inner] > inner).all()
-    for field in ("threshold", "split_time", "mean", "precision", "share"):
+    for field in ("threshold", "split_time", "location", "precision", "share"):
         np.testing.assert_array_equal(tree.nodes[field][order], tidy.nodes[field][tidy_order])
     check_tree_invariants(tidy, rows, copied.rows(0), 3, labels=labels)
 

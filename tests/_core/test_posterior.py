@@ -42,7 +42,7 @@ def posterior_of_every_node(tree, prior):
     above_share = np.where(visits.parent < 0, 0.5, evidence["share"][visits.parent])
     variance = messages.variance + prior.prior_scale * (above_share - evidence["share"])
     gain = 1 / (1 + evidence["precision"] * variance)
-    mean = messages.mean * gain + evidence["mean"] * (1 - gain)
+    mean = messages.mean * gain + evidence["location"] * (1 - gain)
     return mean, variance * gain
 
 
@@ -75,7 +75,7 @@ def test_one_leaf_has_the_evidence_of_its_labels(n_rows):
     prior = PRIORS[0]
     give_labels(tree, row_lists, labels, prior)
     log_likelihood = log_marginal_likelihood(tree.nodes, tree.tallies, prior)
-    assert tree.nodes["mean"][0] == labels.mean()
+    assert tree.nodes["location"][0] == labels.mean()
     assert tree.nodes["precision"][0] == pytest.approx(n_rows / prior.noise_variance)
     joint = reference.joint_gaussian(as_reference(tree, row_lists), n_rows, reference.Prior(*prior))
     assert log_likelihood == pytest.approx(reference.log_marginal_likelihood(joint, labels))

@@ -128,7 +128,7 @@ def send_messages_down(
             nodes[sibling].precision, prior_scale * (share - nodes[sibling].share)
         )
         gain = 1.0 + precision * variance
-        shift = nodes[sibling].mean - messages.mean[above]
+        shift = nodes[sibling].location - messages.mean[above]
         messages.mean[visit] = messages.mean[above] + shift * (precision * variance / gain)
         messages.variance[visit] = variance / gain
 
@@ -164,7 +164,7 @@ def hierarchical_components(
         edge_variance = prior_scale * (parent_share - nodes[node].share)
         precision = nodes[node].precision
         # Change of the location for each unit of variance between the point and what is above.
-        slope = (nodes[node].mean - above_mean) * (
+        slope = (nodes[node].location - above_mean) * (
             precision / (1.0 + precision * (above_variance + edge_variance))
         )
         if exits.distance[e] == 0.0:  # ends in the leaf: the leaf's own posterior
@@ -263,6 +263,6 @@ def empirical_components(
     """Fill in the components of appendix C: mean and variance of the labels in the node."""
     for e in range(len(exits.row)):
         record = nodes[visits.node[exits.visit[e]]]
-        components.location[e] = record.mean
+        components.location[e] = record.location
         components.posterior_variance[e] = 1.0 / record.precision
         components.branch_variance[e] = 0.0

@@ -3,8 +3,8 @@
 The structure of a tree never depends on the labels, and nothing here changes it. Two label models
 start from the same tallies and fill the same fields of a node:
 
-- ``HIERARCHICAL``, the Gaussian prior of section 3: ``mean`` and ``precision`` are the evidence,
-  what the labels below the node say of its mean. This is the upward half of belief propagation.
+- ``HIERARCHICAL``, the Gaussian prior of section 3: ``location`` and ``precision`` are the
+  evidence, what the labels below the node say of its mean: the upward half of belief propagation.
   The message from above is carried along the path during prediction, so that a new row changes one
   path and not every node. ``share`` is ``remaining_share`` at the node's time: kept, since
   prediction would need an exponential for each node that it passes, and one for the sibling.
@@ -188,25 +188,25 @@ def set_posterior(
     hyperparameters: Hyperparameters,
     node: int,
 ) -> None:
-    """Set mean and precision of a node from its tally and from its children."""
+    """Set location and precision of a node from its tally and from its children."""
     record = nodes[node]
     tally = tallies[node]
     left = record.left_child
     if posterior == EMPIRICAL:
-        record.mean = tally.label_mean
+        record.location = tally.label_mean
         record.precision = tally.n_samples / tally.squared_deviation
     elif left == NO_CHILD:
-        record.mean = tally.label_mean
+        record.location = tally.label_mean
         record.precision = tally.n_samples / hyperparameters.noise_variance
     else:  # the product of the children's messages
         left_precision = edge_precision(nodes, hyperparameters, node, left)
         right_precision = edge_precision(nodes, hyperparameters, node, left + 1)
         precision = left_precision + right_precision
         record.precision = precision
-        record.mean = nodes[left].mean
+        record.location = nodes[left].location
         if precision > 0.0:
-            difference = nodes[left + 1].mean - nodes[left].mean
-            record.mean += difference * (right_precision / precision)
+            difference = nodes[left + 1].location - nodes[left].location
+            record.location += difference * (right_precision / precision)
 
 
 @kernel
@@ -235,7 +235,7 @@ def log_marginal_likelihood(
     """
     noise_variance = hyperparameters.noise_variance
     total = _log_normal_density(
-        nodes[0].mean - hyperparameters.prior_mean,
+        nodes[0].location - hyperparameters.prior_mean,
         1.0 / nodes[0].precision + hyperparameters.prior_scale * (0.5 - nodes[0].share),
     )
     for node in range(len(nodes)):
@@ -254,7 +254,7 @@ def log_marginal_likelihood(
         right_precision = edge_precision(nodes, hyperparameters, node, left + 1)
         if left_precision > 0.0 and right_precision > 0.0:
             total += _log_normal_density(
-                nodes[left + 1].mean - nodes[left].mean,
+                nodes[left + 1].location - nodes[left].location,
                 1.0 / left_precision + 1.0 / right_precision,
             )
     return total

@@ -35,7 +35,7 @@ NODE = np.dtype(
             ("split_time", np.float64),
             # What the label model says of the node, see `posterior`.
             ("share", np.float64),
-            ("mean", np.float64),
+            ("location", np.float64),
             ("precision", np.float64),
         ],
     )
