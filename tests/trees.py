@@ -2,7 +2,13 @@
 
 import numpy as np
 
-from mondrian_forest._core.learn import allocate_grove, copy_tree, learn_batch, learn_more
+from mondrian_forest._core.learn import (
+    allocate_grove,
+    copy_tree,
+    learn_batch,
+    learn_more,
+    scratch_like,
+)
 from mondrian_forest._core.posterior import HIERARCHICAL, renew_posterior, tally_labels
 from mondrian_forest._core.predict import Ensemble, allocate_workspace, route
 from mondrian_forest._core.reference import Node
@@ -20,7 +26,7 @@ def grow(rows, min_samples_split=2, lifetime=np.inf, seed=0, state=None):
     room = Tree(grove.nodes[0], grove.boxes[0], grove.tallies[0])
     order = grove.row_numbers[0]
     grove.sizes[0] = sample_tree(
-        rows, min_samples_split, lifetime, state, room, order, np.empty_like(rows)
+        rows, min_samples_split, lifetime, state, room, order, scratch_like(rows)
     )
     return grove.tree(0), RowOrder(order)
 

@@ -29,6 +29,7 @@ from ._core.learn import (
     learn_more,
     log_likelihood,
     renew,
+    scratch_like,
     trimmed,
     without_rows,
 )
@@ -459,7 +460,7 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
             try:
                 scratch = free.pop()
             except IndexError:
-                scratch = empty(rows.shape, np.float32)
+                scratch = scratch_like(rows)
             learn_batch(
                 grove,
                 number,

@@ -36,6 +36,7 @@ from .posterior import (
 from .rng import exponential, uniform
 from .sample import bounding_box, link_rows, partition, sample_block, uniform_between
 from .tree import NO_CHILD, NO_ROW, Records, Tree
+from .vector import WIDEST
 
 
 @kernel
@@ -97,7 +98,9 @@ def extend_tree(
     """
     nodes, boxes, tallies = tree
     n_features = rows.shape[1]
-    joining = rows[begin:end].copy()  # permuted, so that groups are neighbours
+    width = n_features if n_features > WIDEST else (n_features + 3) // 4 * 4
+    joining = np.empty((end - begin, width), dtype=np.float32)  # so that groups are neighbours
+    joining[:, :n_features] = rows[begin:end]
     numbers = np.arange(begin, end).astype(np.int32)
     low = np.empty(n_features, dtype=np.float32)
     high = np.empty(n_features, dtype=np.float32)
@@ -204,12 +207,13 @@ def extend_tree(
             tally.label_mean += deviation / tally.n_samples
             tally.squared_deviation += deviation * (labels[number] - tally.label_mean)
         if has_waited and tally.n_samples >= min_samples_split:
-            own_rows = np.empty((tally.n_samples, n_features), dtype=np.float32)
+            own_rows = np.empty((tally.n_samples, width), dtype=np.float32)
             own_numbers = np.empty(tally.n_samples, dtype=np.int32)
             number = tally.first_row
             for i in range(tally.n_samples):
                 own_numbers[i] = number
-                own_rows[i] = rows[number]
+                for f in range(n_features):
+                    own_rows[i, f] = rows[number, f]
                 number = next_row[number]
             n_nodes = _sample_subtree(
                 own_rows,

@@ -12,6 +12,7 @@ from .memory import empty
 from .posterior import Hyperparameters, log_marginal_likelihood, renew_posterior, tally_labels
 from .sample import link_rows, sample_tree
 from .tree import NODE, TALLY, Records, RowLists, RowOrder, Tree, copy_depth_first, parents_first
+from .vector import padded_width
 
 
 class Settings(NamedTuple):
@@ -83,6 +84,11 @@ def allocate_grove(n_trees: int, n_rows: int, n_features: int, *, is_linked: boo
     )
 
 
+def scratch_like(rows: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return the array in which ``learn_batch`` permutes the rows."""
+    return empty((len(rows), padded_width(rows.shape[1])), np.float32)
+
+
 def learn_batch(
     grove: Grove,
     number: int,
@@ -103,7 +109,7 @@ def learn_batch(
         random_state,
         room,
         order,
-        empty(rows.shape, np.float32) if scratch is None else scratch,
+        scratch_like(rows) if scratch is None else scratch,
     )
     nodes, _, tallies = grove.tree(number)
     tally_labels(nodes, tallies, labels, order, 0, len(nodes))

@@ -22,6 +22,7 @@ from .mixture import Mixture
 from .posterior import Hyperparameters
 from .sample import partition
 from .tree import NO_CHILD, Records, Tree
+from .vector import padded_width
 
 NEGLIGIBLE_WEIGHT = 1e-12
 """A row is not followed when no more than this weight is left, and lighter components are dropped.
@@ -88,7 +89,7 @@ def allocate_workspace(trees: list[Tree], depth: int, n_rows: int) -> Workspace:
             empty((n_exits,), np.float64),
             empty((n_exits,), np.float64),
         ),
-        rows=empty((n_rows, trees[0].boxes.shape[2]), np.float32),
+        rows=empty((n_rows, padded_width(trees[0].boxes.shape[2])), np.float32),
         row_order=empty((n_rows,), np.int32),
         staying=empty((n_rows,), np.float64),
     )
@@ -99,7 +100,7 @@ def route(tree: Tree, lifetime: float, rows: NDArray[np.float32], space: Workspa
 
     Returns the part of ``space`` that belongs to them.
     """
-    space.rows[:] = rows
+    space.rows[:, : rows.shape[1]] = rows
     n_visits, n_exits = _route(
         tree,
         lifetime,
@@ -136,7 +137,7 @@ def _route(
     ``staying`` is p_NotSeparatedYet. With a finite lifetime nothing branches off after it.
     """
     nodes, boxes, _ = tree
-    n_features = rows.shape[1]
+    n_features = boxes.shape[2]
     for i in range(len(rows)):
         row_order[i] = i
         staying[i] = 1.0
