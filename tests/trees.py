@@ -14,7 +14,15 @@ from mondrian_forest._core.predict import Ensemble, allocate_workspace, route
 from mondrian_forest._core.reference import Node
 from mondrian_forest._core.rng import random_states
 from mondrian_forest._core.sample import sample_tree
-from mondrian_forest._core.tree import NO_CHILD, NO_ROW, RowLists, RowOrder, Tree, parents_first
+from mondrian_forest._core.tree import (
+    NO_CHILD,
+    NO_ROW,
+    NODE,
+    RowLists,
+    RowOrder,
+    Tree,
+    parents_first,
+)
 
 
 def grow(rows, min_samples_split=2, lifetime=np.inf, seed=0, state=None):
@@ -54,12 +62,20 @@ def give_labels(tree, row_order, labels, prior, posterior=HIERARCHICAL):
 
 def forest_of(trees, prior, lifetime=np.inf, posterior=HIERARCHICAL):
     """Return trees with labels as prediction needs them."""
-    return Ensemble(trees, max(tree.depth for tree in trees), posterior, prior, lifetime)
+    sizes = np.array([tree.n_nodes for tree in trees])
+    nodes = np.zeros((len(trees), sizes.max()), dtype=NODE)
+    boxes = np.zeros((len(trees), sizes.max(), *trees[0].boxes.shape[1:]), dtype=np.float32)
+    for number, tree in enumerate(trees):
+        nodes[number, : sizes[number]] = tree.nodes
+        boxes[number, : sizes[number]] = tree.boxes
+    depth = max(tree.depth for tree in trees)
+    return Ensemble(sizes, nodes, boxes, depth, posterior, prior, lifetime)
 
 
 def routed(tree, rows, lifetime=np.inf):
     """Route rows through one tree in a workspace of their own."""
-    return route(tree, lifetime, rows, allocate_workspace([tree], tree.depth, len(rows)))
+    space = allocate_workspace(forest_of([tree], None), len(rows))
+    return route(tree.nodes, tree.boxes, lifetime, rows, space)
 
 
 def small_table(seed, n_rows=12, n_features=3):

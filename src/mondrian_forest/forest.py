@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from numbers import Integral, Real
-from typing import Any, TypeVar
+from typing import Any, TypeGuard, TypeVar
 
 import numpy as np
 from joblib import Parallel, delayed, effective_n_jobs
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, RegressorMixin
-from sklearn.utils import assert_all_finite, check_random_state, gen_batches
+from sklearn.utils import assert_all_finite, check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ._core.intake import scale_rows, survey_features, survey_labels
@@ -62,7 +62,7 @@ _SMALLEST, _LARGEST = 1e-50, 1e50
 """Bounds of given hyperparameters, within which no product of them overflows."""
 _LARGEST_LABEL = 1e150
 _FEWEST_ROWS_FOR_THREADS = 100
-"""Fewer rows join the trees faster than threads start."""
+"""Fewer rows are learned, and predicted, faster than threads start."""
 _WIDEST = 2.0
 """How many times the known feature range rows may span before trees are sampled anew."""
 _N_CPUS = os.cpu_count() or 1
@@ -432,7 +432,7 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
         -------
         ndarray of shape (n_samples, n_estimators)
         """
-        trees = self._ensemble().trees
+        trees = self.trees_
 
         def block_leaves(rows: NDArray[np.float32]) -> NDArray[np.int32]:
             leaves = np.empty((len(trees), len(rows)), dtype=np.int32)
@@ -561,7 +561,7 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
         self._set_feature_range(*self._seen_range)
         new_unit, new_shifted_low, new_width = self._scaling
         rescaled = empty(self._rows.shape, np.float32)
-        for rows in gen_batches(self.n_samples_seen_, 65536):
+        for rows in _slices(self.n_samples_seen_, 65536):
             half = (self._rows[rows] * width + shifted_low) * (0.5 / unit)
             rescaled[rows] = (half - new_shifted_low * (0.5 / new_unit)) / (
                 new_width * (0.5 / new_unit)
@@ -573,19 +573,29 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
         """Return data that needs no more checks than ``_survey`` makes on its way, else None."""
         if (
-            type(X) is np.ndarray
+            self._is_plain_table(X)
             and type(y) is np.ndarray
-            and X.dtype == y.dtype == np.float64
-            and X.ndim == 2
-            and X.shape[1] == self.n_features_in_
+            and y.dtype == np.float64
             and y.shape == X.shape[:1]
-            and len(y) > 0
             and y.flags.forc
             and y.flags.writeable  # else the kernels would be compiled once more
-            and not hasattr(self, "feature_names_in_")
         ):
             return X, y
         return None
+
+    def _is_plain_table(self, X: ArrayLike) -> TypeGuard[NDArray[np.float64]]:
+        """Whether a table is what the kernels take, if only its numbers are finite.
+
+        The checks of scikit-learn take longer than the prediction of a row, or learning it.
+        """
+        return (
+            type(X) is np.ndarray
+            and X.dtype == np.float64
+            and X.ndim == 2
+            and X.shape[1] == self.n_features_in_
+            and len(X) > 0
+            and not hasattr(self, "feature_names_in_")
+        )
 
     def _check_data(
         self, X: ArrayLike, y: ArrayLike, *, reset: bool
@@ -616,7 +626,9 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
     def _ensemble(self) -> Ensemble:
         check_is_fitted(self, "_grove")
         return Ensemble(
-            self.trees_,
+            self._grove.sizes,
+            self._grove.nodes,
+            self._grove.boxes,
             self._grove.depth,
             self._settings.posterior,
             self._hyperparameters(),
@@ -644,20 +656,27 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
         largest_block: int,
     ) -> list[Result]:
         """Apply ``predict_block`` to blocks of scaled rows, in threads and in order."""
-        _refuse_what_is_no_number("X", X)
-        table = validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
-        deepest = self._grove.depth
+        table: NDArray[Any]
+        if self._is_plain_table(X) and math.isfinite(X.sum()):
+            table = X
+        else:
+            _refuse_what_is_no_number("X", X)
+            table = validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
         # One block for each thread, but smaller ones for very deep trees, which can have as many
         # exits for each row.
-        block = max(1, min(largest_block, 2**26 // (deepest + 2)))
-        block = min(block, -(-len(table) // self._n_threads()))
+        n_threads = self._n_threads() if len(table) >= _FEWEST_ROWS_FOR_THREADS else 1
+        block = max(1, min(largest_block, 2**26 // (self._grove.depth + 2)))
+        block = min(block, -(-len(table) // n_threads))
 
         def scale_and_predict(rows: slice) -> Result:
             return predict_block(self._scale(table[rows]))
 
+        blocks = _slices(len(table), block)
+        if len(blocks) == 1:
+            return [scale_and_predict(blocks[0])]
         return list(
-            Parallel(n_jobs=self._n_threads(), require="sharedmem")(
-                delayed(scale_and_predict)(rows) for rows in gen_batches(len(table), block)
+            Parallel(n_jobs=n_threads, require="sharedmem")(
+                delayed(scale_and_predict)(rows) for rows in blocks
             )
         )
 
@@ -781,10 +800,13 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
             raise ValueError(f"lifetime must be a positive number or inf, got {self.lifetime!r}.")
 
 
+def _slices(length: int, step: int) -> list[slice]:
+    return [slice(start, min(start + step, length)) for start in range(0, length, step)]
+
+
 def _plain_blocks(table: NDArray[Any]) -> Iterator[tuple[slice, NDArray[np.float64]]]:
     """Yield a table in blocks of the one type and layout that kernels are compiled for."""
-    for start in range(0, len(table), 65536):
-        rows = slice(start, start + 65536)
+    for rows in _slices(len(table), 65536):
         yield rows, np.require(table[rows], np.float64, ["C", "W"])
 
 
@@ -835,6 +857,8 @@ def _check_one_target(y: ArrayLike) -> None:
 
 
 def _join_moments(blocks: list[ForestMoments]) -> ForestMoments:
+    if len(blocks) == 1:
+        return blocks[0]
     return ForestMoments(*(np.concatenate(parts) for parts in zip(*blocks, strict=True)))
 
 

@@ -63,7 +63,8 @@ def test_routed_weights_are_those_of_algorithm_5(seed, min_samples_split, lifeti
 
 
 def test_parents_are_visited_before_their_children():
-    tree = small_forest(1).trees[0]
+    rows, _ = small_table(7, 40)
+    tree, _ = grow(rows, 4)
     visits = routed(tree, queries(50)).visits
     assert visits.parent[0] == -1
     assert (visits.parent[1:] < np.arange(1, len(visits.node))).all()

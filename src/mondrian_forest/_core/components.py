@@ -78,6 +78,7 @@ class MessagesFromAbove(NamedTuple):
     variance: NDArray[np.float64]
 
 
+@kernel
 def fill_components(
     nodes: Records,
     posterior: int,

@@ -21,8 +21,8 @@ from .memory import empty
 from .mixture import Mixture
 from .posterior import Hyperparameters
 from .sample import partition
-from .tree import NO_CHILD, Records, Tree
-from .vector import padded_width
+from .tree import NO_CHILD, Records
+from .vector import WIDEST, find_outside_vectors, padded_width
 
 NEGLIGIBLE_WEIGHT = 1e-12
 """A row is not followed when no more than this weight is left, and lighter components are dropped.
@@ -30,9 +30,11 @@ So a tree of depth d loses at most (d + 2) times this, which bounds the error of
 
 
 class Ensemble(NamedTuple):
-    """All that prediction needs of a forest."""
+    """All that prediction needs of a forest; the first three are those of ``Grove``."""
 
-    trees: list[Tree]
+    sizes: NDArray[np.int64]
+    nodes: Records
+    boxes: NDArray[np.float32]
     depth: int
     """Number of edges between the root and the deepest leaf of any tree."""
     posterior: int
@@ -63,86 +65,99 @@ class Workspace(NamedTuple):
     rows: NDArray[np.float32]
     """The rows in the order of the tree, with their numbers in ``row_order``."""
     row_order: NDArray[np.int32]
+    outside: NDArray[np.int32]
+    """Positions of the rows that are outside the box of a node."""
     staying: NDArray[np.float64]
     """By row number: the probability that it has not left the tree yet."""
+    sums: NDArray[np.float64]
+    """By row number: sums over the exits of a row, one cache line for each."""
 
 
-def allocate_workspace(trees: list[Tree], depth: int, n_rows: int) -> Workspace:
+def allocate_workspace(ensemble: Ensemble, n_rows: int) -> Workspace:
     """Return arrays that are large enough for ``n_rows`` rows in any of the trees.
 
     These are upper bounds: what is not written to takes no memory.
     """
-    n_visits = min(max(tree.n_nodes for tree in trees), n_rows * (depth + 1))
-    n_exits = n_rows * (depth + 2)
+    n_visits = min(int(ensemble.sizes.max()), n_rows * (ensemble.depth + 1))
+    n_exits = n_rows * (ensemble.depth + 2)
+
+    def numbers(length: int) -> NDArray[np.int32]:
+        return empty((length,), np.int32)
+
+    def values(length: int) -> NDArray[np.float64]:
+        return empty((length,), np.float64)
+
     return Workspace(
-        Visits(empty((n_visits,), np.int32), empty((n_visits,), np.int32)),
+        Visits(numbers(n_visits), numbers(n_visits)),
         Exits(
-            row=empty((n_exits,), np.int32),
-            visit=empty((n_exits,), np.int32),
-            weight=empty((n_exits,), np.float64),
-            branch_off=empty((n_exits,), np.float64),
-            distance=empty((n_exits,), np.float64),
+            row=numbers(n_exits),
+            visit=numbers(n_exits),
+            weight=values(n_exits),
+            branch_off=values(n_exits),
+            distance=values(n_exits),
         ),
-        MessagesFromAbove(empty((n_visits,), np.float64), empty((n_visits,), np.float64)),
-        Components(
-            empty((n_exits,), np.float64),
-            empty((n_exits,), np.float64),
-            empty((n_exits,), np.float64),
-        ),
-        rows=empty((n_rows, padded_width(trees[0].boxes.shape[2])), np.float32),
-        row_order=empty((n_rows,), np.int32),
-        staying=empty((n_rows,), np.float64),
-    )
-
-
-def route(tree: Tree, lifetime: float, rows: NDArray[np.float32], space: Workspace) -> Workspace:
-    """Find the nodes that the rows pass through and the places where they leave the tree.
-
-    Returns the part of ``space`` that belongs to them.
-    """
-    space.rows[:, : rows.shape[1]] = rows
-    n_visits, n_exits = _route(
-        tree,
-        lifetime,
-        space.rows,
-        space.row_order,
-        space.staying,
-        space.visits,
-        space.exits,
-    )
-    return Workspace(
-        Visits._make(array[:n_visits] for array in space.visits),
-        Exits._make(array[:n_exits] for array in space.exits),
-        MessagesFromAbove._make(array[:n_visits] for array in space.messages),
-        Components._make(array[:n_exits] for array in space.components),
-        space.rows,
-        space.row_order,
-        space.staying,
+        MessagesFromAbove(values(n_visits), values(n_visits)),
+        Components(values(n_exits), values(n_exits), values(n_exits)),
+        rows=empty((n_rows, padded_width(ensemble.boxes.shape[3])), np.float32),
+        row_order=numbers(n_rows),
+        outside=numbers(n_rows + 1),
+        staying=values(n_rows),
+        sums=empty((n_rows, 5), np.float64),
     )
 
 
 @kernel
-def _route(
-    tree: Tree,
+def _first(space: Workspace, n_visits: int, n_exits: int) -> Workspace:
+    """Return the part of a workspace that is in use."""
+    visits, exits, messages, components, rows, row_order, outside, staying, sums = space
+    return Workspace(
+        Visits(visits.node[:n_visits], visits.parent[:n_visits]),
+        Exits(
+            exits.row[:n_exits],
+            exits.visit[:n_exits],
+            exits.weight[:n_exits],
+            exits.branch_off[:n_exits],
+            exits.distance[:n_exits],
+        ),
+        MessagesFromAbove(messages.mean[:n_visits], messages.variance[:n_visits]),
+        Components(
+            components.location[:n_exits],
+            components.posterior_variance[:n_exits],
+            components.branch_variance[:n_exits],
+        ),
+        rows,
+        row_order,
+        outside,
+        staying,
+        sums,
+    )
+
+
+@kernel
+def route(
+    nodes: Records,
+    boxes: NDArray[np.float32],
     lifetime: float,
     rows: NDArray[np.float32],
-    row_order: NDArray[np.int32],
-    staying: NDArray[np.float64],
-    visits: Visits,
-    exits: Exits,
-) -> tuple[int, int]:
-    """Walk all rows down the tree (Alg. 5); return the number of visits and of exits.
+    space: Workspace,
+) -> Workspace:
+    """Find the nodes that the rows pass through and the places where they leave the tree (Alg. 5).
 
-    ``rows`` and ``row_order`` are permuted so that the rows of a node are neighbours;
-    ``staying`` is p_NotSeparatedYet. With a finite lifetime nothing branches off after it.
+    Returns the part of ``space`` that belongs to them. With a finite lifetime nothing branches off
+    after it.
     """
-    nodes, boxes, _ = tree
-    n_features = boxes.shape[2]
+    visits, exits, _, _, moving, row_order, outside, staying, _ = space
+    n_features = rows.shape[1]
     for i in range(len(rows)):
+        for f in range(n_features):
+            moving[i, f] = rows[i, f]
         row_order[i] = i
         staying[i] = 1.0
+    box = np.empty((2, moving.shape[1]), dtype=np.float32)
+    box[0] = -np.inf
+    box[1] = np.inf
     # Groups still to be followed, as in `sample_block`.
-    waiting = np.empty((64, 4), dtype=np.int64)  # node, first row, end of rows, parent's visit
+    waiting = np.empty((16, 4), dtype=np.int64)  # node, first row, end of rows, parent's visit
     waiting[0, 0] = 0
     waiting[0, 1] = 0
     waiting[0, 2] = len(rows)
@@ -156,42 +171,39 @@ def _route(
         start = waiting[n_waiting, 1]
         stop = waiting[n_waiting, 2]
         above = waiting[n_waiting, 3]
+        record = nodes[node]
+        left_child = record.left_child
         parent_time = 0.0 if above < 0 else nodes[visits.node[above]].split_time
-        duration = min(nodes[node].split_time, lifetime) - parent_time
+        duration = min(record.split_time, lifetime) - parent_time
         visits.node[n_visits] = node
         visits.parent[n_visits] = above
-        i = start
-        while i < stop:
-            # Written out here, since as a function these loops may cost atomic reference counts of
-            # their arrays, more than all the rest. Most rows are inside the box, which a test
-            # without branches finds out.
-            outside = False
+        for f in range(n_features):
+            box[0, f] = boxes[node, 0, f]
+            box[1, f] = boxes[node, 1, f]
+        # From the last one on: then the row that takes the place of one that is done with is past.
+        for k in range(find_outside(moving, start, stop, box, outside) - 1, -1, -1):
+            i = outside[k]
+            distance = 0.0
             for f in range(n_features):
-                outside |= (rows[i, f] < boxes[node, 0, f]) | (rows[i, f] > boxes[node, 1, f])
-            if outside:
-                distance = 0.0
+                value = np.float64(moving[i, f])
+                low, high = np.float64(box[0, f]), np.float64(box[1, f])
+                distance += max(low - value, value - high, 0.0)
+            number = row_order[i]
+            branch_off = -math.expm1(-duration * distance)
+            weight = staying[number] * branch_off
+            staying[number] -= weight
+            exits.row[n_exits] = number
+            exits.visit[n_exits] = n_visits
+            exits.weight[n_exits] = weight
+            exits.branch_off[n_exits] = branch_off
+            exits.distance[n_exits] = distance
+            n_exits += weight > NEGLIGIBLE_WEIGHT
+            if staying[number] <= NEGLIGIBLE_WEIGHT:
+                stop -= 1
                 for f in range(n_features):
-                    value = np.float64(rows[i, f])
-                    low, high = np.float64(boxes[node, 0, f]), np.float64(boxes[node, 1, f])
-                    distance += max(low - value, value - high, 0.0)
-                number = row_order[i]
-                branch_off = -math.expm1(-duration * distance)
-                weight = staying[number] * branch_off
-                staying[number] -= weight
-                exits.row[n_exits] = number
-                exits.visit[n_exits] = n_visits
-                exits.weight[n_exits] = weight
-                exits.branch_off[n_exits] = branch_off
-                exits.distance[n_exits] = distance
-                n_exits += weight > NEGLIGIBLE_WEIGHT
-                if staying[number] <= NEGLIGIBLE_WEIGHT:
-                    stop -= 1
-                    for f in range(n_features):
-                        rows[i, f] = rows[stop, f]
-                    row_order[i] = row_order[stop]
-                    continue
-            i += 1
-        if nodes[node].left_child == NO_CHILD:
+                    moving[i, f] = moving[stop, f]
+                row_order[i] = row_order[stop]
+        if left_child == NO_CHILD:
             for i in range(start, stop):
                 exits.row[n_exits] = row_order[i]
                 exits.visit[n_exits] = n_visits
@@ -201,7 +213,7 @@ def _route(
                 n_exits += 1
         else:
             middle = partition(
-                rows, row_order, start, stop, nodes[node].split_feature, nodes[node].threshold
+                moving, row_order, start, stop, record.split_feature, record.threshold
             )
             if n_waiting + 2 > len(waiting):
                 waiting = np.concatenate((waiting, np.empty_like(waiting)))
@@ -209,13 +221,35 @@ def _route(
                 first = middle if side == 1 else start
                 end = stop if side == 1 else middle
                 if first < end:
-                    waiting[n_waiting, 0] = nodes[node].left_child + side
+                    waiting[n_waiting, 0] = left_child + side
                     waiting[n_waiting, 1] = first
                     waiting[n_waiting, 2] = end
                     waiting[n_waiting, 3] = n_visits
                     n_waiting += 1
         n_visits += 1
-    return n_visits, n_exits
+    return _first(space, n_visits, n_exits)
+
+
+@kernel
+def find_outside(
+    rows: NDArray[np.float32],
+    start: int,
+    stop: int,
+    box: NDArray[np.float32],
+    positions: NDArray[np.int32],
+) -> int:
+    """Write down the positions of rows outside a box; return their number."""
+    n_columns = rows.shape[1]
+    if n_columns <= WIDEST and n_columns % 4 == 0:
+        return find_outside_vectors(rows, start, stop, box, positions)
+    n_outside = 0
+    for i in range(start, stop):
+        is_outside = False
+        for f in range(n_columns):
+            is_outside |= (rows[i, f] < box[0, f]) | (rows[i, f] > box[1, f])
+        positions[n_outside] = i
+        n_outside += is_outside
+    return n_outside
 
 
 @kernel
@@ -229,23 +263,29 @@ def find_leaves(nodes: Records, rows: NDArray[np.float32], leaves: NDArray[np.in
         leaves[i] = node
 
 
-def _tree_exits(
-    ensemble: Ensemble, number: int, rows: NDArray[np.float32], space: Workspace
-) -> tuple[Exits, Components]:
-    """Return where the rows leave one tree, and the component of each exit."""
-    tree = ensemble.trees[number]
-    used = route(tree, ensemble.lifetime, rows, space)
+@kernel
+def tree_exits(
+    nodes: Records,
+    boxes: NDArray[np.float32],
+    posterior: int,
+    hyperparameters: Hyperparameters,
+    lifetime: float,
+    rows: NDArray[np.float32],
+    space: Workspace,
+) -> Workspace:
+    """Find where the rows leave one tree, and the component of each exit."""
+    used = route(nodes, boxes, lifetime, rows, space)
     fill_components(
-        tree.nodes,
-        ensemble.posterior,
-        ensemble.hyperparameters,
-        ensemble.lifetime,
+        nodes,
+        posterior,
+        hyperparameters,
+        lifetime,
         used.visits,
         used.exits,
         used.messages,
         used.components,
     )
-    return used.exits, used.components
+    return used
 
 
 @kernel
@@ -258,8 +298,7 @@ def _add_tree_moments(
 ) -> None:
     """Bring the running averages over trees from ``n_trees_before`` to one more.
 
-    Means and variances are updated as in West (1979): no difference of large sums. ``sums`` is
-    scratch space of shape (n_rows, 5), one cache line for each row.
+    Means and variances are updated as in West (1979): no difference of large sums.
     """
     sums[:] = 0.0
     for e in range(len(exits.row)):
@@ -287,14 +326,46 @@ def _no_moments(n_rows: int) -> ForestMoments:
     return ForestMoments(*(np.zeros(n_rows) for _ in ForestMoments._fields))
 
 
+@kernel
+def _average_trees(
+    sizes: NDArray[np.int64],
+    nodes: Records,
+    boxes: NDArray[np.float32],
+    posterior: int,
+    hyperparameters: Hyperparameters,
+    lifetime: float,
+    rows: NDArray[np.float32],
+    space: Workspace,
+    moments: ForestMoments,
+) -> None:
+    for number in range(len(sizes)):
+        size = sizes[number]
+        used = tree_exits(
+            nodes[number, :size],
+            boxes[number, :size],
+            posterior,
+            hyperparameters,
+            lifetime,
+            rows,
+            space,
+        )
+        _add_tree_moments(used.exits, used.components, number, used.sums, moments)
+
+
 def predict_moments(ensemble: Ensemble, rows: NDArray[np.float32]) -> ForestMoments:
     """Return the predictive mean and the parts of the predictive variance of a block of rows."""
     moments = _no_moments(len(rows))
-    space = allocate_workspace(ensemble.trees, ensemble.depth, len(rows))
-    sums = np.empty((len(rows), 5))
-    for number in range(len(ensemble.trees)):
-        exits, components = _tree_exits(ensemble, number, rows, space)
-        _add_tree_moments(exits, components, number, sums, moments)
+    _average_trees(
+        ensemble.sizes,
+        ensemble.nodes,
+        ensemble.boxes,
+        ensemble.posterior,
+        ensemble.hyperparameters,
+        ensemble.lifetime,
+        rows,
+        allocate_workspace(ensemble, len(rows)),
+        moments,
+    )
     return moments
 
 
@@ -332,15 +403,24 @@ def _place(
 def predict_mixture(ensemble: Ensemble, rows: NDArray[np.float32]) -> tuple[ForestMoments, Mixture]:
     """Return moments as above, and each row's mixture: the trees' mixtures side by side."""
     n_rows = len(rows)
-    n_trees = len(ensemble.trees)
+    n_trees = len(ensemble.sizes)
     moments = _no_moments(n_rows)
-    space = allocate_workspace(ensemble.trees, ensemble.depth, n_rows)
-    sums = np.empty((n_rows, 5))
+    space = allocate_workspace(ensemble, n_rows)
     counts = np.zeros(n_rows, dtype=np.int64)
     by_tree = []
     for number in range(n_trees):
-        exits, components = _tree_exits(ensemble, number, rows, space)
-        _add_tree_moments(exits, components, number, sums, moments)
+        size = ensemble.sizes[number]
+        used = tree_exits(
+            ensemble.nodes[number, :size],
+            ensemble.boxes[number, :size],
+            ensemble.posterior,
+            ensemble.hyperparameters,
+            ensemble.lifetime,
+            rows,
+            space,
+        )
+        exits, components = used.exits, used.components
+        _add_tree_moments(exits, components, number, space.sums, moments)
         total_weight = np.empty(n_rows)
         _count(exits, total_weight, counts)
         by_tree.append(

@@ -1,10 +1,11 @@
 """Whole rows in vector registers: what LLVM can do and Numba cannot say.
 
-Two loops do most of the work of a fit and of a prediction: they divide the rows of a node by a
-threshold. Written with scalars, half of their branches are mispredicted, and each feature is moved
-and compared on its own. Here a row of up to ``WIDEST`` features is one value, and there is no
-branch: every row is swapped with the first one that does not belong on the left, which is where it
-belongs if it does; only the position of the next such place depends on the comparison::
+Three loops do most of the work of a fit and of a prediction: they divide the rows of a node by a
+threshold, with and without the boxes of the two sides, and look for rows outside a box. Written
+with scalars, half of their branches are mispredicted, and each feature is moved and compared on its
+own. Here a row of up to ``WIDEST`` features is one value, and there is no branch. To divide rows,
+every row is swapped with the first one that does not belong on the left, which is where it belongs
+if it does; only the position of the next such place depends on the comparison::
 
     [ on the left ) [ on the right ) [ not looked at yet )
                     ^ middle         ^ i
@@ -20,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import numba
 import numpy as np
@@ -72,17 +73,21 @@ def _divide_in_python(
     return middle
 
 
+def _find_outside_in_python(
+    rows: NDArray[np.float32],
+    start: int,
+    stop: int,
+    box: NDArray[np.float32],
+    positions: NDArray[np.int32],
+) -> int:
+    block = rows[start:stop]
+    found = np.flatnonzero(((block < box[0]) | (block > box[1])).any(axis=1))
+    positions[: len(found)] = start + found
+    return len(found)
+
+
 _FLOAT = ir.FloatType()
 _INT32, _INT64 = ir.IntType(32), ir.IntType(64)
-
-
-class _Arguments(NamedTuple):
-    rows: Any
-    row_order: Any
-    start: Any
-    stop: Any
-    feature: Any
-    threshold: Any
 
 
 def _variable(builder: Any, value: Any) -> Any:
@@ -102,46 +107,49 @@ def _vector_at(builder: Any, pointer: Any, width: int) -> Any:
     return builder.bitcast(pointer, ir.VectorType(_FLOAT, width).as_pointer())
 
 
-def _swap(builder: Any, first: Any, second: Any, align: int = 4) -> tuple[Any, Any]:
+def _swap(builder: Any, first: Any, second: Any) -> Any:
     """Swap two values in memory; return what the first pointer pointed to."""
-    value, other = builder.load(first, align=align), builder.load(second, align=align)
-    builder.store(other, first, align=align)
-    builder.store(value, second, align=align)
-    return value, other
+    value, other = builder.load(first, align=4), builder.load(second, align=4)
+    builder.store(other, first, align=4)
+    builder.store(value, second, align=4)
+    return value
 
 
 @contextmanager
-def _each_row(
-    builder: Any, arguments: _Arguments, middle_at: Any, width: int
-) -> Iterator[tuple[Any, Any]]:
-    """Build the loop of the picture above; yield a row, and whether it goes left."""
-    loop = cgutils.for_range_slice(builder, arguments.start, arguments.stop, _INT64(1), intp=_INT64)
+def _each_row(builder: Any, rows: Any, start: Any, stop: Any, width: int) -> Iterator[Any]:
+    """Build a loop over rows; yield the number of a row and where it is."""
+    loop = cgutils.for_range_slice(builder, start, stop, _INT64(1), intp=_INT64)
     with loop as (i, _):
+        yield i, builder.gep(rows, [builder.mul(i, _INT64(width))])
+
+
+@contextmanager
+def _each_row_in_its_place(
+    builder: Any, width: int, middle_at: Any, *arguments: Any
+) -> Iterator[Any]:
+    """Build the loop of the picture above; yield a row, and whether it goes left."""
+    rows, row_order, start, stop, feature, threshold = arguments
+    with _each_row(builder, rows, start, stop, width) as (i, row):
         middle = builder.load(middle_at)
-        row = builder.gep(arguments.rows, [builder.mul(i, _INT64(width))])
-        target = builder.gep(arguments.rows, [builder.mul(middle, _INT64(width))])
-        value = builder.load(builder.gep(row, [arguments.feature]))
-        goes_left = builder.fcmp_ordered("<=", value, arguments.threshold)
-        features, _ = _swap(
-            builder, _vector_at(builder, row, width), _vector_at(builder, target, width)
+        place = builder.gep(rows, [builder.mul(middle, _INT64(width))])
+        goes_left = builder.fcmp_ordered("<=", builder.load(builder.gep(row, [feature])), threshold)
+        features = _swap(
+            builder, _vector_at(builder, row, width), _vector_at(builder, place, width)
         )
-        _swap(
-            builder,
-            builder.gep(arguments.row_order, [i]),
-            builder.gep(arguments.row_order, [middle]),
-        )
+        _swap(builder, builder.gep(row_order, [i]), builder.gep(row_order, [middle]))
         builder.store(builder.add(middle, builder.zext(goes_left, _INT64)), middle_at)
         yield features, goes_left
 
 
-def _build_partition(builder: Any, arguments: _Arguments, middle_at: Any, width: int) -> None:
-    with _each_row(builder, arguments, middle_at, width):
+def _build_partition(builder: Any, width: int, middle_at: Any, *arguments: Any) -> None:
+    builder.store(arguments[2], middle_at)
+    with _each_row_in_its_place(builder, width, middle_at, *arguments):
         pass
 
 
-def _build_division(
-    builder: Any, arguments: _Arguments, middle_at: Any, width: int, boxes: Any
-) -> None:
+def _build_division(builder: Any, width: int, middle_at: Any, *arguments: Any) -> None:
+    *arguments_of_partition, boxes = arguments
+    builder.store(arguments[2], middle_at)
     infinity = _splat(builder, ir.Constant(_FLOAT, float("inf")), width)
     minus_infinity = _splat(builder, ir.Constant(_FLOAT, float("-inf")), width)
     # Lower and upper ends on the left, the same on the right. A row counts as infinite on the side
@@ -154,7 +162,10 @@ def _build_division(
         is_beyond = builder.fcmp_ordered(comparison, features, before)
         builder.store(builder.select(is_beyond, features, before), end)
 
-    with _each_row(builder, arguments, middle_at, width) as (features, goes_left):
+    with _each_row_in_its_place(builder, width, middle_at, *arguments_of_partition) as (
+        features,
+        goes_left,
+    ):
         zeros = ir.Constant(ir.VectorType(_INT32, width), [_INT32(0)] * width)
         is_left = builder.icmp_signed(
             "!=", _splat(builder, builder.sext(goes_left, _INT32), width), zeros
@@ -168,60 +179,84 @@ def _build_division(
         builder.store(builder.load(end), _vector_at(builder, pointer, width), align=4)
 
 
+def _build_search(builder: Any, width: int, count_at: Any, *arguments: Any) -> None:
+    rows, start, stop, box, positions = arguments
+    lower, upper = (
+        builder.load(_vector_at(builder, builder.gep(box, [_INT64(end * width)]), width), align=4)
+        for end in range(2)
+    )
+    with _each_row(builder, rows, start, stop, width) as (i, row):
+        features = builder.load(_vector_at(builder, row, width), align=4)
+        outside = builder.or_(
+            builder.fcmp_ordered("<", features, lower), builder.fcmp_ordered(">", features, upper)
+        )
+        flags = ir.IntType(width)
+        is_outside = builder.icmp_unsigned("!=", builder.bitcast(outside, flags), flags(0))
+        # Every row is written down, and overwritten by the next one unless it is outside.
+        count = builder.load(count_at)
+        builder.store(builder.trunc(i, _INT32), builder.gep(positions, [count]))
+        builder.store(builder.add(count, builder.zext(is_outside, _INT64)), count_at)
+
+
 def _for_every_width(build: Callable[..., None]) -> Callable[..., Any]:
-    """Return a code generator that builds the loop once for each width, and picks one."""
+    """Return a code generator that builds a loop once for each width, and picks one.
+
+    ``build`` gets a variable for the result, zero at first, and the arguments; arrays as pointers.
+    """
 
     def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        pointers = [
-            context.make_array(kind)(context, builder, value).data
+        arrays = {
+            place: context.make_array(kind)(context, builder, values[place])
+            for place, kind in enumerate(signature.args)
             if isinstance(kind, types.Array)
-            else value
-            for kind, value in zip(signature.args, values, strict=True)
+        }
+        arguments = [
+            arrays[place].data if place in arrays else value for place, value in enumerate(values)
         ]
-        arguments = _Arguments(*pointers[:6])
-        rows = context.make_array(signature.args[0])(context, builder, values[0])
-        middle_at = _variable(builder, arguments.start)
+        result_at = _variable(builder, _INT64(0))
         end = builder.append_basic_block("end")
-        choice = builder.switch(builder.extract_value(rows.shape, 1), end)
+        choice = builder.switch(builder.extract_value(arrays[0].shape, 1), end)
         for width in range(4, WIDEST + 1, 4):
             block = builder.append_basic_block(f"width_{width}")
             choice.add_case(_INT64(width), block)
             with builder.goto_block(block):
-                build(builder, arguments, middle_at, width, *pointers[6:])
+                build(builder, width, result_at, *arguments)
                 builder.branch(end)
         builder.position_at_end(end)
-        return builder.load(middle_at)
+        return builder.load(result_at)
 
     return generate
 
 
+_POSITION = types.int64
+
+
 def _partition(
-    _context: Any,
-    rows: Any,
-    row_order: Any,
-    _start: Any,
-    _stop: Any,
-    _feature: Any,
-    _threshold: Any,
+    _context: Any, rows: Any, order: Any, _start: Any, _stop: Any, _feature: Any, _threshold: Any
 ) -> Any:
-    signature = types.int64(rows, row_order, types.int64, types.int64, types.int64, types.float32)
+    signature = _POSITION(rows, order, _POSITION, _POSITION, _POSITION, types.float32)
     return signature, _for_every_width(_build_partition)
 
 
 def _divide(
     _context: Any,
     rows: Any,
-    row_order: Any,
+    order: Any,
     _start: Any,
     _stop: Any,
     _feature: Any,
     _threshold: Any,
     boxes: Any,
 ) -> Any:
-    signature = types.int64(
-        rows, row_order, types.int64, types.int64, types.int64, types.float32, boxes
-    )
+    signature = _POSITION(rows, order, _POSITION, _POSITION, _POSITION, types.float32, boxes)
     return signature, _for_every_width(_build_division)
+
+
+def _find_outside(
+    _context: Any, rows: Any, _start: Any, _stop: Any, box: Any, positions: Any
+) -> Any:
+    signature = _POSITION(rows, _POSITION, _POSITION, box, positions)
+    return signature, _for_every_width(_build_search)
 
 
 _IS_COMPILED = not getattr(numba.config, "DISABLE_JIT")  # noqa: B009
@@ -235,3 +270,10 @@ partition_vectors = cast(
 divide_vectors = cast(Callable[..., int], intrinsic(_divide) if _IS_COMPILED else _divide_in_python)
 """The same with a last argument, shape (2, 2, width), which is set to the boxes of the two sides,
 lower and upper ends. Neither side may be empty."""
+
+find_outside_vectors = cast(
+    Callable[..., int], intrinsic(_find_outside) if _IS_COMPILED else _find_outside_in_python
+)
+"""``find_outside_vectors(rows, start, stop, box, positions)`` writes down which rows are outside a
+box of shape (2, width), lower and upper ends, and returns their number. There must be room for one
+position more than there are rows."""
