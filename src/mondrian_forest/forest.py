@@ -19,7 +19,7 @@ from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils import assert_all_finite, check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from ._core.intake import scale_rows, survey_features, survey_labels
+from ._core.intake import is_finite, scale_rows, survey_features, survey_labels
 from ._core.learn import (
     Grove,
     Settings,
@@ -657,7 +657,7 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
     ) -> list[Result]:
         """Apply ``predict_block`` to blocks of scaled rows, in threads and in order."""
         table: NDArray[Any]
-        if self._is_plain_table(X) and math.isfinite(X.sum()):
+        if self._is_plain_table(X) and all(is_finite(block) for _, block in _plain_blocks(X)):
             table = X
         else:
             _refuse_what_is_no_number("X", X)
@@ -703,12 +703,12 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
     ) -> tuple[tuple[NDArray[np.float64], NDArray[np.float64]], LabelSums, bool]:
         """Return the range of all features seen, the sums of these labels, and if all is sound."""
         low, high = (end.copy() for end in self._seen_range)
-        is_finite = True
+        all_finite = True
         for _, block in _plain_blocks(table):
-            is_finite &= survey_features(block, low, high)
+            all_finite &= survey_features(block, low, high)
         mean, squared_deviation, largest = survey_labels(labels)
         label_sums = LabelSums(len(labels), mean, squared_deviation)
-        return (low, high), label_sums, is_finite and largest <= _LARGEST_LABEL
+        return (low, high), label_sums, all_finite and largest <= _LARGEST_LABEL
 
     def _find_feature_range(
         self, n_features: int

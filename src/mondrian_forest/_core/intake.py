@@ -16,6 +16,15 @@ FARTHEST = 1e30
 
 
 @kernel
+def is_finite(table: NDArray[np.float64]) -> bool:
+    for i in range(table.shape[0]):
+        for f in range(table.shape[1]):
+            if not np.isfinite(table[i, f]):
+                return False
+    return True
+
+
+@kernel
 def survey_features(
     table: NDArray[np.float64], low: NDArray[np.float64], high: NDArray[np.float64]
 ) -> bool:
