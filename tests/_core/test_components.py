@@ -7,7 +7,12 @@ from scipy.integrate import quad
 from scipy.special import expit
 
 from mondrian_forest._core import reference
-from mondrian_forest._core.components import branch_variance_moments, fill_components
+from mondrian_forest._core.components import (
+    BLOCK,
+    Branches,
+    branch_variance_moments,
+    fill_components,
+)
 from mondrian_forest._core.posterior import (
     EMPIRICAL,
     HIERARCHICAL,
@@ -57,9 +62,10 @@ def test_branch_moments_equal_adaptive_quadrature(start, duration, distance):
     # The closed form of the integrand is itself checked where differences keep their digits.
     assert accumulated(0.7) == pytest.approx(share - float(expit(-start - 0.7)), rel=1e-9)
 
-    mean, variance = branch_variance_moments(
-        share, distance, -math.expm1(-duration), -math.expm1(-distance * duration)
-    )
+    inputs = share, distance, -math.expm1(-duration), -math.expm1(-distance * duration)
+    branches = Branches(*(np.full(BLOCK, value) for value in (*inputs, np.nan, np.nan)))
+    branch_variance_moments(branches, np.empty((9, BLOCK)))
+    mean, variance = branches.mean[0], branches.variance[0]
     exact = expectation(accumulated, distance, duration)
     exact_variance = expectation(lambda t: (accumulated(t) - exact) ** 2, distance, duration)
     assert mean == pytest.approx(exact, rel=1e-8)

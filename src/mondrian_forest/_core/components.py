@@ -70,6 +70,20 @@ class Components(NamedTuple):
     """Of what lies between this place and the row: the fresh branch, and when it branches off."""
 
 
+BLOCK = 16
+
+
+class Branches(NamedTuple):
+    """Rows that branch off on some edge, ``BLOCK`` of them: see ``branch_variance_moments``."""
+
+    start_share: NDArray[np.float64]
+    rate_ratio: NDArray[np.float64]
+    progress: NDArray[np.float64]
+    branch_off: NDArray[np.float64]
+    mean: NDArray[np.float64]
+    variance: NDArray[np.float64]
+
+
 class MessagesFromAbove(NamedTuple):
     """The downward half of belief propagation, for visited nodes only."""
 
@@ -110,28 +124,30 @@ def send_messages_down(
     across j's edge and multiplied with the message of the child's sibling.
     """
     prior_scale = hyperparameters.prior_scale
-    for visit in range(len(visits.node)):
-        node = visits.node[visit]
-        above = visits.parent[visit]
+    visited, parents = visits
+    means, variances = messages
+    for visit in range(len(visited)):
+        node = visited[visit]
+        above = parents[visit]
         if above < 0:
-            messages.mean[visit] = hyperparameters.prior_mean
-            messages.variance[visit] = 0.0
+            means[visit] = hyperparameters.prior_mean
+            variances[visit] = 0.0
             continue
-        parent = visits.node[above]
+        parent = visited[above]
         grandparent_share = 0.5
-        if visits.parent[above] >= 0:
-            grandparent_share = nodes[visits.node[visits.parent[above]]].share
+        if parents[above] >= 0:
+            grandparent_share = nodes[visited[parents[above]]].share
         share = nodes[parent].share
-        variance = messages.variance[above] + prior_scale * (grandparent_share - share)
+        variance = variances[above] + prior_scale * (grandparent_share - share)
         left = nodes[parent].left_child
         sibling = left + left + 1 - node
         precision = message_precision(
             nodes[sibling].precision, prior_scale * (share - nodes[sibling].share)
         )
         gain = 1.0 + precision * variance
-        shift = nodes[sibling].location - messages.mean[above]
-        messages.mean[visit] = messages.mean[above] + shift * (precision * variance / gain)
-        messages.variance[visit] = variance / gain
+        shift = nodes[sibling].location - means[above]
+        means[visit] = means[above] + shift * (precision * variance / gain)
+        variances[visit] = variance / gain
 
 
 @kernel
@@ -154,51 +170,84 @@ def hierarchical_components(
     prior_scale = hyperparameters.prior_scale
     prior_rate = hyperparameters.prior_rate
     last_share = remaining_share(prior_rate, lifetime)  # nothing branches off after the lifetime
-    for e in range(len(exits.row)):
-        visit = exits.visit[e]
-        node = visits.node[visit]
+    # Unpacked, since an array taken out of a tuple costs atomic reference counts each time.
+    visited, parents = visits
+    above_means, above_variances = messages
+    _, exit_visit, _, exit_branch_off, exit_distance = exits
+    locations, posterior_variances, branch_variances = components
+    branches = Branches(
+        np.full(BLOCK, 0.5),
+        np.full(BLOCK, 0.5),
+        np.full(BLOCK, 0.5),
+        np.full(BLOCK, 0.5),
+        np.empty(BLOCK),
+        np.empty(BLOCK),
+    )
+    start_shares, rate_ratios, progresses, branch_offs, means, variances = branches
+    scratch = np.empty((9, BLOCK))
+    waiting = np.empty(BLOCK, dtype=np.int64)
+    edges = np.empty((BLOCK, 3))  # variance of the edge, precision below it, slope
+    n_waiting = 0
+    n_exits = len(exit_visit)
+    for e in range(n_exits):
+        visit = exit_visit[e]
+        record = nodes[visited[visit]]
         parent_share = 0.5
-        if visits.parent[visit] >= 0:
-            parent_share = nodes[visits.node[visits.parent[visit]]].share
-        above_mean = messages.mean[visit]
-        above_variance = messages.variance[visit]
-        edge_variance = prior_scale * (parent_share - nodes[node].share)
-        precision = nodes[node].precision
+        if parents[visit] >= 0:
+            parent_share = nodes[visited[parents[visit]]].share
+        above_mean = above_means[visit]
+        above_variance = above_variances[visit]
+        edge_variance = prior_scale * (parent_share - record.share)
+        precision = record.precision
         # Change of the location for each unit of variance between the point and what is above.
-        slope = (nodes[node].location - above_mean) * (
+        slope = (record.location - above_mean) * (
             precision / (1.0 + precision * (above_variance + edge_variance))
         )
-        if exits.distance[e] == 0.0:  # ends in the leaf: the leaf's own posterior
+        if exit_distance[e] == 0.0:  # ends in the leaf: the leaf's own posterior
             node_variance = above_variance + edge_variance
-            components.location[e] = above_mean + slope * node_variance
-            components.posterior_variance[e] = node_variance / (1.0 + precision * node_variance)
-            components.branch_variance[e] = 0.0
+            locations[e] = above_mean + slope * node_variance
+            posterior_variances[e] = node_variance / (1.0 + precision * node_variance)
+            branch_variances[e] = 0.0
+        else:
+            # 1 - exp(-gamma_2 duration) of the edge, by the shares at its ends
+            end_share = max(record.share, last_share)
+            progress = 1.0
+            if parent_share > 0.0:
+                progress = (parent_share - end_share) / (parent_share * (1.0 - end_share))
+            waiting[n_waiting] = e
+            edges[n_waiting, 0] = edge_variance
+            edges[n_waiting, 1] = precision
+            edges[n_waiting, 2] = slope
+            start_shares[n_waiting] = parent_share
+            rate_ratios[n_waiting] = exit_distance[e] / prior_rate
+            progresses[n_waiting] = progress
+            branch_offs[n_waiting] = exit_branch_off[e]
+            n_waiting += 1
+        if n_waiting < BLOCK and e < n_exits - 1:
             continue
-        # 1 - exp(-gamma_2 duration) of the edge, by the shares at its ends
-        end_share = max(nodes[node].share, last_share)
-        progress = 1.0
-        if parent_share > 0.0:
-            progress = (parent_share - end_share) / (parent_share * (1.0 - end_share))
-        mean, variance = branch_variance_moments(
-            parent_share, exits.distance[e] / prior_rate, progress, exits.branch_off[e]
-        )
-        mean *= prior_scale
-        # Never the square of prior_scale, which may be out of range where its products are not.
-        components.location[e] = above_mean + slope * (above_variance + mean)
-        at_mean = (above_variance + mean) * (1.0 + precision * (edge_variance - mean))
-        correction = (precision * prior_scale) * (prior_scale * variance)
-        components.posterior_variance[e] = max(at_mean - correction, 0.0) / (
-            1.0 + precision * (above_variance + edge_variance)
-        )
-        components.branch_variance[e] = (
-            max(prior_scale * parent_share - mean, 0.0) + (slope * prior_scale) ** 2 * variance
-        )
+        branch_variance_moments(branches, scratch)
+        for k in range(n_waiting):
+            place = waiting[k]
+            visit = exit_visit[place]
+            above_variance = above_variances[visit]
+            edge_variance, precision, slope = edges[k, 0], edges[k, 1], edges[k, 2]
+            mean = prior_scale * means[k]
+            # Never the square of prior_scale, which may be out of range where its products are not.
+            locations[place] = above_means[visit] + slope * (above_variance + mean)
+            at_mean = (above_variance + mean) * (1.0 + precision * (edge_variance - mean))
+            correction = (precision * prior_scale) * (prior_scale * variances[k])
+            posterior_variances[place] = max(at_mean - correction, 0.0) / (
+                1.0 + precision * (above_variance + edge_variance)
+            )
+            branch_variances[place] = (
+                max(prior_scale * start_shares[k] - mean, 0.0)
+                + (slope * prior_scale) ** 2 * variances[k]
+            )
+        n_waiting = 0
 
 
 @kernel
-def branch_variance_moments(
-    start_share: float, rate_ratio: float, progress: float, branch_off: float
-) -> tuple[float, float]:
+def branch_variance_moments(branches: Branches, scratch: NDArray[np.float64]) -> None:
     """Mean and variance of the prior variance that is accumulated until a row branches off.
 
     The branch time t is exponential with rate eta, truncated to the edge from time p to time j.
@@ -218,43 +267,66 @@ def branch_variance_moments(
     A Gauss-Legendre rule on the probability scale needs a logarithm and an exponential per node,
     and at leaves, where the integrand has an algebraic singularity, it converges slowly: the mean
     is off by up to 0.9 % with 8 nodes and by 0.06 % with 32.
+
+    A block of branches at a time, in vector registers: 18 ns for each, 57 ns one by one. For this
+    LLVM must see that the rows of ``scratch``, shape (9, BLOCK), do not overlap.
     """
-    boundary = rate_ratio * (1.0 - branch_off) / branch_off
-    first = 0.0  # E[s / (1 - c s)]
-    second = 0.0  # E[(s / (1 - c s))^2]
-    if branch_off + progress > 0.01:
-        progress_power = progress
-        moment = (1.0 - boundary * progress) / (rate_ratio + 1.0)
-        share_power = 1.0
-        for k in range(len(_SERIES)):
-            first += _SERIES[k] * share_power * moment  # here moment is E[s^(k+1)]
-            progress_power *= progress
+    start_shares, rate_ratios, progresses, branch_offs, means, variances = branches
+    for j in range(BLOCK):
+        rate_ratio, progress, branch_off = rate_ratios[j], progresses[j], branch_offs[j]
+        boundary = rate_ratio * (1.0 - branch_off) / branch_off
+        scratch[0, j] = start_shares[j]
+        scratch[1, j] = rate_ratio
+        scratch[2, j] = progress
+        scratch[3, j] = boundary
+        scratch[4, j] = progress  # S^(k+1)
+        scratch[5, j] = (1.0 - boundary * progress) / (rate_ratio + 1.0)  # E[s^(k+1)]
+        scratch[6, j] = 1.0  # c^k
+        scratch[7, j] = 0.0  # E[s / (1 - c s)]
+        scratch[8, j] = 0.0  # E[(s / (1 - c s))^2]
+    for k in range(len(_SERIES)):
+        coefficient, squared_coefficient = _SERIES[k], _SQUARED_SERIES[k]
+        order = np.float64(k + 2)
+        for j in range(BLOCK):
+            share_power = scratch[6, j]
+            moment = scratch[5, j]
+            scratch[7, j] += coefficient * share_power * moment
+            progress_power = scratch[4, j] * scratch[2, j]
+            scratch[4, j] = progress_power
             # Divisions stay off the chain from one moment to the next.
-            inverse = 1.0 / (rate_ratio + (k + 2))
-            moment = moment * ((k + 2) * inverse) - (boundary * progress_power) * inverse
-            term = _SQUARED_SERIES[k] * share_power * moment
-            second += term
-            share_power *= start_share
-            if abs(term) <= 1e-12 * second:
-                break
-    else:
-        # Where both S and q are small, the recursion loses digits upwards. Downwards it damps the
-        # error of a crude start by 1e-9; moment is E[(s / S)^k], and the sums are Horner's.
-        ratio = start_share * progress
-        moment = 1.0 / 7.0  # k = 6, s uniform
-        for k in range(6, 1, -1):
-            first = first * ratio + moment
-            second = second * ratio + (k - 1) * moment
-            moment = progress * ((rate_ratio + k) * moment + boundary) * (1.0 / k)
-        first = progress * (first * ratio + moment)
-        second *= progress * progress
-    factor = start_share * (1.0 - start_share)
-    largest = factor * progress / (1.0 - start_share * progress)
-    # Within the bounds of any variable from 0 to `largest`: else rounding could give a component
-    # less variance than a leaf has, or a negative one.
-    mean = min(factor * first, largest)
-    variance = min(factor * factor * second - mean * mean, mean * (largest - mean))
-    return mean, max(variance, 0.0)
+            inverse = 1.0 / (scratch[1, j] + order)
+            moment = moment * (order * inverse) - (scratch[3, j] * progress_power) * inverse
+            scratch[5, j] = moment
+            scratch[8, j] += squared_coefficient * share_power * moment
+            scratch[6, j] = share_power * scratch[0, j]
+    for j in range(BLOCK):
+        start_share, rate_ratio, progress, boundary = (
+            scratch[0, j],
+            scratch[1, j],
+            scratch[2, j],
+            scratch[3, j],
+        )
+        first, second = scratch[7, j], scratch[8, j]
+        if branch_offs[j] + progress <= 0.01:
+            # Where both S and q are small, the recursion loses digits upwards. Downwards it damps
+            # the error of a crude start by 1e-9; moment is E[(s / S)^k], and the sums are Horner's.
+            ratio = start_share * progress
+            first = second = 0.0
+            moment = 1.0 / 7.0  # k = 6, s uniform
+            for k in range(6, 1, -1):
+                first = first * ratio + moment
+                second = second * ratio + (k - 1) * moment
+                moment = progress * ((rate_ratio + k) * moment + boundary) * (1.0 / k)
+            first = progress * (first * ratio + moment)
+            second *= progress * progress
+        factor = start_share * (1.0 - start_share)
+        largest = factor * progress / (1.0 - start_share * progress)
+        # Within the bounds of any variable from 0 to `largest`: else rounding could give a
+        # component less variance than a leaf has, or a negative one.
+        mean = min(factor * first, largest)
+        variance = min(factor * factor * second - mean * mean, mean * (largest - mean))
+        means[j] = mean
+        variances[j] = max(variance, 0.0)
 
 
 @kernel

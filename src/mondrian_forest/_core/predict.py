@@ -147,6 +147,9 @@ def route(
     after it.
     """
     visits, exits, _, _, moving, row_order, outside, staying, _ = space
+    # Unpacked, since an array taken out of a tuple costs atomic reference counts each time.
+    visited, parents = visits
+    exit_row, exit_visit, exit_weight, exit_branch_off, exit_distance = exits
     n_features = rows.shape[1]
     for i in range(len(rows)):
         for f in range(n_features):
@@ -173,10 +176,10 @@ def route(
         above = waiting[n_waiting, 3]
         record = nodes[node]
         left_child = record.left_child
-        parent_time = 0.0 if above < 0 else nodes[visits.node[above]].split_time
+        parent_time = 0.0 if above < 0 else nodes[visited[above]].split_time
         duration = min(record.split_time, lifetime) - parent_time
-        visits.node[n_visits] = node
-        visits.parent[n_visits] = above
+        visited[n_visits] = node
+        parents[n_visits] = above
         for f in range(n_features):
             box[0, f] = boxes[node, 0, f]
             box[1, f] = boxes[node, 1, f]
@@ -192,11 +195,11 @@ def route(
             branch_off = -math.expm1(-duration * distance)
             weight = staying[number] * branch_off
             staying[number] -= weight
-            exits.row[n_exits] = number
-            exits.visit[n_exits] = n_visits
-            exits.weight[n_exits] = weight
-            exits.branch_off[n_exits] = branch_off
-            exits.distance[n_exits] = distance
+            exit_row[n_exits] = number
+            exit_visit[n_exits] = n_visits
+            exit_weight[n_exits] = weight
+            exit_branch_off[n_exits] = branch_off
+            exit_distance[n_exits] = distance
             n_exits += weight > NEGLIGIBLE_WEIGHT
             if staying[number] <= NEGLIGIBLE_WEIGHT:
                 stop -= 1
@@ -205,11 +208,11 @@ def route(
                 row_order[i] = row_order[stop]
         if left_child == NO_CHILD:
             for i in range(start, stop):
-                exits.row[n_exits] = row_order[i]
-                exits.visit[n_exits] = n_visits
-                exits.weight[n_exits] = staying[row_order[i]]
-                exits.branch_off[n_exits] = 1.0
-                exits.distance[n_exits] = 0.0
+                exit_row[n_exits] = row_order[i]
+                exit_visit[n_exits] = n_visits
+                exit_weight[n_exits] = staying[row_order[i]]
+                exit_branch_off[n_exits] = 1.0
+                exit_distance[n_exits] = 0.0
                 n_exits += 1
         else:
             middle = partition(
