@@ -6,7 +6,7 @@ import logging
 import math
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from numbers import Integral, Real
@@ -56,8 +56,8 @@ from .distribution import PredictiveDistribution
 _POSTERIORS = {"hierarchical": HIERARCHICAL, "empirical": EMPIRICAL}
 _LARGEST_BLOCK = 2**17
 """Rows that are routed through the trees together; larger blocks read each node less often."""
-_LARGEST_MIXTURE_BLOCK = 2**13
-"""The same where the components of all trees are held at once."""
+_LARGEST_MIXTURE_BLOCK = 2**19
+"""The same, divided by the number of trees, where the components of all trees are held at once."""
 _SMALLEST, _LARGEST = 1e-50, 1e50
 """Bounds of given hyperparameters, within which no product of them overflows."""
 _LARGEST_LABEL = 1e150
@@ -356,8 +356,22 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
             Of a new label: noise included.
         """
         ensemble = self._ensemble()
-        blocks = self._map_blocks(X, lambda rows: predict_moments(ensemble, rows), _LARGEST_BLOCK)
-        moments = _join_moments(blocks)
+        table = self._check_table(X)
+        n_threads = self._n_threads() if len(table) >= _FEWEST_ROWS_FOR_THREADS else 1
+
+        def predict_all(run: Callable[..., Iterable[None]]) -> ForestMoments:
+            return _join_moments(
+                [
+                    predict_moments(ensemble, self._scale(table[rows]), n_threads, run)
+                    for rows in _slices(len(table), self._largest_block(_LARGEST_BLOCK))
+                ]
+            )
+
+        if n_threads == 1:
+            moments = predict_all(map)
+        else:
+            with ThreadPoolExecutor(n_threads) as executor:
+                moments = predict_all(executor.map)
         if not return_std:
             return moments.mean
         variance = (
@@ -381,7 +395,7 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
         """
         ensemble = self._ensemble()
         blocks = self._map_blocks(
-            X, lambda rows: predict_mixture(ensemble, rows), _LARGEST_MIXTURE_BLOCK
+            X, lambda rows: predict_mixture(ensemble, rows), self._largest_mixture_block()
         )
         return PredictiveDistribution(
             _join_mixtures([mixture for _, mixture in blocks]),
@@ -647,7 +661,25 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
             moments, mixture = predict_mixture(ensemble, rows)
             return evaluate(PredictiveDistribution(mixture, moments, self.noise_variance_))
 
-        return np.concatenate(self._map_blocks(X, evaluate_block, _LARGEST_MIXTURE_BLOCK))
+        return np.concatenate(self._map_blocks(X, evaluate_block, self._largest_mixture_block()))
+
+    def _check_table(self, X: ArrayLike) -> NDArray[Any]:
+        """Validate rows for prediction."""
+        if self._is_plain_table(X) and all(is_finite(block) for _, block in _plain_blocks(X)):
+            return X
+        _refuse_what_is_no_number("X", X)
+        table: NDArray[Any] = validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
+        return table
+
+    def _largest_block(self, largest: int) -> int:
+        """Return how many rows to predict at a time: fewer in very deep trees.
+
+        There, a row can have as many exits as there are levels.
+        """
+        return max(1, min(largest, 2**26 // (self._grove.depth + 2)))
+
+    def _largest_mixture_block(self) -> int:
+        return max(1, _LARGEST_MIXTURE_BLOCK // self._grove.n_trees)
 
     def _map_blocks(
         self,
@@ -656,17 +688,9 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
         largest_block: int,
     ) -> list[Result]:
         """Apply ``predict_block`` to blocks of scaled rows, in threads and in order."""
-        table: NDArray[Any]
-        if self._is_plain_table(X) and all(is_finite(block) for _, block in _plain_blocks(X)):
-            table = X
-        else:
-            _refuse_what_is_no_number("X", X)
-            table = validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
-        # One block for each thread, but smaller ones for very deep trees, which can have as many
-        # exits for each row.
+        table = self._check_table(X)
         n_threads = self._n_threads() if len(table) >= _FEWEST_ROWS_FOR_THREADS else 1
-        block = max(1, min(largest_block, 2**26 // (self._grove.depth + 2)))
-        block = min(block, -(-len(table) // n_threads))
+        block = min(self._largest_block(largest_block), -(-len(table) // n_threads))
 
         def scale_and_predict(rows: slice) -> Result:
             return predict_block(self._scale(table[rows]))

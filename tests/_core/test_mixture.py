@@ -8,10 +8,13 @@ from scipy.stats import norm
 
 from mondrian_forest._core.mixture import (
     Mixture,
+    _quantile,
     crps,
     cumulative,
     draw,
     log_density,
+    lower_tail,
+    normal_at,
     quantiles,
 )
 
@@ -148,3 +151,34 @@ def test_draws_follow_the_weights_and_components():
     out = np.empty((1, 5))
     draw(mixture, uniform, normal, out)
     np.testing.assert_allclose(out, [[-5.0, -4.0, 7.0, 3.0, 6.0]])
+
+
+def test_the_table_of_the_normal_distribution_is_accurate_everywhere():
+    generator = np.random.default_rng(0)
+    points = np.concatenate(
+        [generator.uniform(-9.5, 9.5, 2000), [-np.inf, -1e100, -9.0, 0.0, 9.0, 1e100, np.inf]]
+    )
+    found = np.array([normal_at(point) for point in points])
+    np.testing.assert_allclose(found[:, 0], norm.cdf(points), rtol=0, atol=1e-15)
+    np.testing.assert_allclose(found[:, 1], norm.pdf(points), rtol=0, atol=1e-12)
+    assert np.isnan(normal_at(np.nan)).all()
+
+
+@pytest.mark.parametrize("level", [1e-4, 0.3, 0.5, 0.7, 1 - 1e-4])
+def test_newton_and_the_exact_search_find_the_same_quantile(level):
+    """Two far and narrow modes, with a flat stretch in between where Newton's steps are wild."""
+    mixture = Mixture(
+        np.array([0, 3]),
+        np.array([0.3, 0.4, 0.3]),
+        np.array([-100.0, 0.0, 1000.0]),
+        np.array([1e-3, 5.0, 1e-2]),
+    )
+    out = np.empty((1, 1))
+    quantiles(mixture, np.array([level]), norm.ppf([level]), out)
+    low, high = np.array([-200.0, 2000.0])
+    # In the flat stretch one error of rounding in the level moves the quantile a long way.
+    exact = _quantile(mixture, 0, level, low, high)
+    for y in (out[0, 0], exact):
+        assert lower_tail(mixture, 0, y, 1.0) == pytest.approx(level, abs=2e-11)
+    if level not in (0.3, 0.7):
+        assert out[0, 0] == pytest.approx(exact, rel=1e-9)

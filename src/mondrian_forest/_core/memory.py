@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 _FEWEST_BYTES = 2**20
-_FEWEST_BYTES_FOR_HUGE_PAGES = 2**26
+_FEWEST_BYTES_FOR_HUGE_PAGES = 2**23
 _NO_RESERVE = 0x4000 if sys.platform == "linux" else 0
 """MAP_NORESERVE, which Python does not name: address space beyond the memory at hand is fine."""
 
