@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from sklearn.ensemble import ExtraTreesRegressor, RandomForestRegressor
@@ -15,7 +16,9 @@ from .timing import time_call, time_in_turn
 
 N_TREES = 10
 N_THREADS = 2
-QUANTILES = [0.1, 0.5, 0.9]
+QUANTILES = [0.05, 0.25, 0.5, 0.75, 0.95]
+SETTING: dict[str, Any] = {"n_estimators": N_TREES, "n_jobs": N_THREADS, "random_state": 0}
+AGAINST = f"{N_TREES} trees, {N_THREADS} threads, min_samples_split=10 against min_samples_leaf=5."
 
 
 def uniform_table(n_rows: int, n_features: int = 8, seed: int = 0):
@@ -25,26 +28,44 @@ def uniform_table(n_rows: int, n_features: int = 8, seed: int = 0):
     return X, y
 
 
-def run(quick: bool, _data: Path | None) -> Iterator[Table]:
-    n_rows, n_queries, repeats = (2_000, 500, 1) if quick else (1_000_000, 100_000, 3)
+def run(quick: bool, data: Path | None) -> Iterator[Table]:
+    from .flights import load_flights
+
+    n_rows, n_queries, repeats = (2_000, 500, 1) if quick else (1_000_000, 100_000, 5)
     X, y = uniform_table(n_rows)
     queries, _ = uniform_table(n_queries, seed=1)
-    setting = {"n_estimators": N_TREES, "n_jobs": N_THREADS, "random_state": 0}
     # Compile (or load from the cache) before anything is timed.
-    MondrianForestRegressor(**setting).fit(X[:100], y[:100]).predict(X[:10], return_std=True)
+    small = MondrianForestRegressor(**SETTING).fit(X[:200], y[:200])
+    small.predict(X[:150], return_std=True)
+    small.predict_quantiles(X[:150], QUANTILES)
 
-    fits = Table(
-        f"Fit {n_rows:,} rows of 8 uniform features",
+    table, forest, peer = compare_fits(f"Fit {n_rows:,} rows of 8 uniform features", X, y, repeats)
+    yield table
+    yield compare_predictions(forest, peer, X, y, queries, repeats)
+    yield predict_one_row(X[:20_000], y[:20_000], queries[0], repeats)
+    yield threads(X, y, queries, repeats)
+    if data is None or not (Path(data) / "us_flights_2008_jan_apr.parquet").exists():
+        print("speed: flight data left out, it is not at hand (--data or MONDRIAN_DATA)")
+        return
+    X, y = load_flights(Path(data))
+    if quick:
+        X, y = X[:2_000], y[:2_000]
+    table, _, _ = compare_fits(f"Fit {len(y):,} flights of 8 features", X, y, repeats)
+    yield table
+
+
+def compare_fits(title: str, X, y, repeats: int):
+    """Return the table, our forest and ExtraTrees."""
+    table = Table(
+        title,
         ["method", "seconds", "range", "times slower than ours"],
-        note=f"{N_TREES} trees, {N_THREADS} threads, min_samples_split=10 against "
-        "min_samples_leaf=5. Medians; RandomForest and ExtraTrees are fitted fewer times.",
+        note=f"{AGAINST} Medians of {repeats} fits, of ExtraTrees 2, of RandomForest one.",
     )
-    forest = MondrianForestRegressor(**setting)
-    ours, spread, _ = time_call(lambda: forest.fit(X, y), repeats)
-    fits.add("MondrianForestRegressor", ours, spread, 1.0)
+    ours, spread, forest = time_call(lambda: MondrianForestRegressor(**SETTING).fit(X, y), repeats)
+    table.add("MondrianForestRegressor", ours, spread, 1.0)
     peers = [
-        ("ExtraTreesRegressor", ExtraTreesRegressor(min_samples_leaf=5, **setting), repeats - 1),
-        ("RandomForestRegressor", RandomForestRegressor(min_samples_leaf=5, **setting), 1),
+        ("ExtraTreesRegressor", ExtraTreesRegressor(min_samples_leaf=5, **SETTING), 2),
+        ("RandomForestRegressor", RandomForestRegressor(min_samples_leaf=5, **SETTING), 1),
     ]
     try:
         from lightgbm import LGBMRegressor
@@ -54,35 +75,84 @@ def run(quick: bool, _data: Path | None) -> Iterator[Table]:
     except ModuleNotFoundError:
         print("lightgbm is not installed: left out")
     for name, peer, peer_repeats in peers:
-        seconds, spread, _ = time_call(lambda peer=peer: peer.fit(X, y), max(peer_repeats, 1))
-        fits.add(name, seconds, spread, seconds / ours)
-    yield fits
+        seconds, spread, _ = time_call(lambda peer=peer: peer.fit(X, y), min(peer_repeats, repeats))
+        table.add(name, seconds, spread, seconds / ours)
+    return table, forest, peers[0][1]
 
-    predictions = Table(
-        f"Predict {n_queries:,} rows with these forests",
+
+def compare_predictions(forest, extra_trees, X, y, queries, repeats: int) -> Table:
+    table = Table(
+        f"Predict {len(queries):,} rows with these forests",
         ["method", "what", "seconds", "range", "times slower than our mean and std"],
-        note="Medians of calls in turn.",
+        note=f"Medians of {2 * repeats} calls in turn. quantile-forest keeps one label for each "
+        "leaf by default; the last line is with all of them, of which its name speaks.",
     )
+    levels = f"{len(QUANTILES)} quantiles"
     calls = {
         ("MondrianForestRegressor", "mean and std"): lambda: forest.predict(
             queries, return_std=True
         ),
-        ("MondrianForestRegressor", "3 quantiles"): lambda: forest.predict_quantiles(
-            queries, QUANTILES
-        ),
-        ("ExtraTreesRegressor", "mean"): lambda: peers[0][1].predict(queries),
+        ("MondrianForestRegressor", levels): lambda: forest.predict_quantiles(queries, QUANTILES),
+        ("ExtraTreesRegressor", "mean"): lambda: extra_trees.predict(queries),
     }
     try:
         from quantile_forest import ExtraTreesQuantileRegressor
-
-        quantile_peer = ExtraTreesQuantileRegressor(min_samples_leaf=5, **setting).fit(X, y)
-        calls["ExtraTreesQuantileRegressor", "3 quantiles"] = lambda: quantile_peer.predict(
-            queries, quantiles=QUANTILES
-        )
     except ModuleNotFoundError:
         print("quantile-forest is not installed: left out")
-    found = time_in_turn(calls, 3 * repeats)
+    else:
+        for labels in (1, None):
+            peer = ExtraTreesQuantileRegressor(
+                min_samples_leaf=5, max_samples_leaf=labels, **SETTING
+            ).fit(X, y)
+            name = "one label" if labels == 1 else "all labels"
+            calls["ExtraTreesQuantileRegressor", f"{levels}, {name} of each leaf"] = (
+                lambda peer=peer: peer.predict(queries, quantiles=QUANTILES)
+            )
+    found = time_in_turn(calls, 2 * repeats)
     ours = found["MondrianForestRegressor", "mean and std"][0]
     for (name, what), (seconds, spread) in found.items():
-        predictions.add(name, what, seconds, spread, seconds / ours)
-    yield predictions
+        table.add(name, what, seconds, spread, seconds / ours)
+    return table
+
+
+def predict_one_row(X, y, query, repeats: int) -> Table:
+    table = Table(
+        f"Predict one row, after {len(y):,} rows",
+        ["method", "what", "microseconds", "times slower than ours"],
+        note=f"{N_TREES} trees, one thread, validation included. Medians of calls in turn.",
+    )
+    setting = SETTING | {"n_jobs": 1}
+    forest = MondrianForestRegressor(**setting).fit(X, y)
+    peer = ExtraTreesRegressor(min_samples_leaf=5, **setting).fit(X, y)
+    row = query.reshape(1, -1)
+    calls = {
+        ("MondrianForestRegressor", "mean and std"): lambda: forest.predict(row, return_std=True),
+        ("ExtraTreesRegressor", "mean"): lambda: peer.predict(row),
+    }
+    found = time_in_turn(calls, 100 * repeats)
+    ours = found["MondrianForestRegressor", "mean and std"][0]
+    for (name, what), (seconds, _) in found.items():
+        table.add(name, what, seconds * 1e6, seconds / ours)
+    return table
+
+
+def threads(X, y, queries, repeats: int) -> Table:
+    table = Table(
+        "One thread against two",
+        ["job", "one thread, seconds", "two threads, seconds", "times faster"],
+        note="Medians of calls in turn.",
+    )
+    forests = {n_jobs: MondrianForestRegressor(**SETTING | {"n_jobs": n_jobs}) for n_jobs in (1, 2)}
+    jobs = {
+        f"fit {len(y):,} rows": lambda forest: forest.fit(X, y),
+        f"predict mean and std of {len(queries):,} rows": lambda forest: forest.predict(
+            queries, return_std=True
+        ),
+    }
+    for name, job in jobs.items():
+        found = time_in_turn(
+            {n_jobs: lambda forest=forest: job(forest) for n_jobs, forest in forests.items()},
+            repeats,
+        )
+        table.add(name, found[1][0], found[2][0], found[1][0] / found[2][0])
+    return table

@@ -24,9 +24,11 @@ def test_speed_and_growth_run_and_write_their_tables(tmp_path):
     assert [table["title"] for table in tables] == [
         "Fit 2,000 rows of 8 uniform features",
         "Predict 500 rows with these forests",
+        "Predict one row, after 2,000 rows",
+        "One thread against two",
         "Growth of a fit",
     ]
-    assert (tmp_path / "results.md").read_text().count("\n|---") == 3
+    assert (tmp_path / "results.md").read_text().count("\n|---") == len(tables)
 
 
 def test_absent_data_is_taken_calmly(tmp_path):

@@ -90,9 +90,8 @@ def normal_at(standard: float) -> tuple[float, float]:
     branches and no divisions, so that loops over this function can be vectorised.
     """
     standard = min(max(standard, -_FARTHEST), _FARTHEST)
-    node = np.int32((standard + _FARTHEST) * _STEPS + 0.5)
-    # Not a number has become some integer.
-    node = min(max(node, np.int32(0)), np.int32(len(_TABLE) - 1))
+    position = (standard + _FARTHEST) * _STEPS + 0.5
+    node = np.int32(position if position == position else 0.0)  # any node will do for NaN
     z = node * (1.0 / _STEPS) - _FARTHEST
     d = standard - z
     # Derivatives of the density are Hermite polynomials times the density.
