@@ -363,7 +363,7 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
             return _join_moments(
                 [
                     predict_moments(ensemble, self._scale(table[rows]), n_threads, run)
-                    for rows in _slices(len(table), self._largest_block(_LARGEST_BLOCK))
+                    for rows in _slices(len(table), _largest_block(_LARGEST_BLOCK, ensemble.depth))
                 ]
             )
 
@@ -671,13 +671,6 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
         table: NDArray[Any] = validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
         return table
 
-    def _largest_block(self, largest: int) -> int:
-        """Return how many rows to predict at a time: fewer in very deep trees.
-
-        There, a row can have as many exits as there are levels.
-        """
-        return max(1, min(largest, 2**26 // (self._grove.depth + 2)))
-
     def _largest_mixture_block(self) -> int:
         return max(1, _LARGEST_MIXTURE_BLOCK // self._grove.n_trees)
 
@@ -690,7 +683,7 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
         """Apply ``predict_block`` to blocks of scaled rows, in threads and in order."""
         table = self._check_table(X)
         n_threads = self._n_threads() if len(table) >= _FEWEST_ROWS_FOR_THREADS else 1
-        block = min(self._largest_block(largest_block), -(-len(table) // n_threads))
+        block = min(_largest_block(largest_block, self._grove.depth), -(-len(table) // n_threads))
 
         def scale_and_predict(rows: slice) -> Result:
             return predict_block(self._scale(table[rows]))
@@ -822,6 +815,14 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
             self.lifetime > 0
         ):
             raise ValueError(f"lifetime must be a positive number or inf, got {self.lifetime!r}.")
+
+
+def _largest_block(largest: int, depth: int) -> int:
+    """Return how many rows to predict at a time: fewer in very deep trees.
+
+    There, a row can have as many exits as there are levels.
+    """
+    return max(1, min(largest, 2**26 // (depth + 2)))
 
 
 def _slices(length: int, step: int) -> list[slice]:
