@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from mondrian_forest._core.components import fill_components
 from mondrian_forest._core.learn import (
     allocate_grove,
     copy_tree,
@@ -10,7 +11,7 @@ from mondrian_forest._core.learn import (
     scratch_like,
 )
 from mondrian_forest._core.posterior import HIERARCHICAL, renew_posterior, tally_labels
-from mondrian_forest._core.predict import Ensemble, allocate_workspace, route
+from mondrian_forest._core.predict import Ensemble, Workspace, allocate_workspace, route
 from mondrian_forest._core.reference import Node
 from mondrian_forest._core.rng import random_states
 from mondrian_forest._core.sample import sample_tree
@@ -75,7 +76,31 @@ def forest_of(trees, prior, lifetime=np.inf, posterior=HIERARCHICAL):
 def routed(tree, rows, lifetime=np.inf):
     """Route rows through one tree in a workspace of their own."""
     space = allocate_workspace(forest_of([tree], None), len(rows))
-    return route(tree.nodes, tree.boxes, lifetime, rows, space)
+    n_visits, n_exits = route(tree.nodes, tree.boxes, lifetime, rows, space)
+    lengths = (n_visits, n_exits, n_visits, n_exits)
+    used = [
+        type(part)(*(array[:n] for array in part))
+        for part, n in zip(space[:4], lengths, strict=True)
+    ]
+    return Workspace(*used, *space[4:])
+
+
+def components_of(tree, posterior, prior, lifetime, space):
+    """Fill in the components of routed rows."""
+    visits, exits, messages, components = space[:4]
+    lengths = len(visits.node), len(exits.row)
+    fill_components(
+        tree.nodes,
+        posterior,
+        prior,
+        lifetime,
+        visits,
+        lengths[0],
+        exits,
+        lengths[1],
+        messages,
+        components,
+    )
 
 
 def small_table(seed, n_rows=12, n_features=3):

@@ -11,7 +11,6 @@ from mondrian_forest._core.components import (
     BLOCK,
     Branches,
     branch_variance_moments,
-    fill_components,
 )
 from mondrian_forest._core.posterior import (
     EMPIRICAL,
@@ -24,6 +23,7 @@ from mondrian_forest._core.predict import predict_moments
 from mondrian_forest._core.tree import Tree, parents_first
 from trees import (
     as_reference,
+    components_of,
     forest_of,
     give_labels,
     grow,
@@ -82,7 +82,7 @@ def test_components_equal_a_dense_solve_integrated_over_the_branch_time(seed, li
     query[0] = rows[0]
     space = routed(tree, query, lifetime)
     visits, exits, _, components = space[:4]
-    fill_components(tree.nodes, HIERARCHICAL, PRIOR, lifetime, *space[:4])
+    components_of(tree, HIERARCHICAL, PRIOR, lifetime, space)
 
     prior = reference.Prior(*PRIOR)
     root = as_reference(tree, row_lists)
@@ -219,7 +219,7 @@ def test_empirical_components_are_the_moments_of_the_nodes():
     query = np.random.default_rng(0).uniform(-0.5, 1.5, (10, 3)).astype(np.float32)
     space = routed(tree, query)
     visits, exits, _, components = space[:4]
-    fill_components(tree.nodes, EMPIRICAL, PRIOR, np.inf, *space[:4])
+    components_of(tree, EMPIRICAL, PRIOR, np.inf, space)
     for e in range(len(exits.row)):
         node = visits.node[exits.visit[e]]
         inside = labels[rows_in(tree, row_lists, node)]

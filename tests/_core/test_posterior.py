@@ -37,7 +37,7 @@ def posterior_of_every_node(tree, prior):
     """Multiply the message from above with the evidence from below."""
     visits = all_visits(tree)
     messages = MessagesFromAbove(np.empty(tree.n_nodes), np.empty(tree.n_nodes))
-    send_messages_down(tree.nodes, prior, visits, messages)
+    send_messages_down(tree.nodes, prior, visits, tree.n_nodes, messages)
     evidence = tree.nodes
     above_share = np.where(visits.parent < 0, 0.5, evidence["share"][visits.parent])
     variance = messages.variance + prior.prior_scale * (above_share - evidence["share"])

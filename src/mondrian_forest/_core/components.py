@@ -99,16 +99,20 @@ def fill_components(
     hyperparameters: Hyperparameters,
     lifetime: float,
     visits: Visits,
+    n_visits: int,
     exits: Exits,
+    n_exits: int,
     messages: MessagesFromAbove,
     components: Components,
 ) -> None:
     """Fill in the component of every exit under the given label model."""
     if posterior == EMPIRICAL:
-        empirical_components(nodes, visits, exits, components)
+        empirical_components(nodes, visits, exits, n_exits, components)
         return
-    send_messages_down(nodes, hyperparameters, visits, messages)
-    hierarchical_components(nodes, hyperparameters, lifetime, visits, messages, exits, components)
+    send_messages_down(nodes, hyperparameters, visits, n_visits, messages)
+    hierarchical_components(
+        nodes, hyperparameters, lifetime, visits, messages, exits, n_exits, components
+    )
 
 
 @kernel
@@ -116,6 +120,7 @@ def send_messages_down(
     nodes: Records,
     hyperparameters: Hyperparameters,
     visits: Visits,
+    n_visits: int,
     messages: MessagesFromAbove,
 ) -> None:
     """Fill in the message from above at each visited node.
@@ -126,7 +131,7 @@ def send_messages_down(
     prior_scale = hyperparameters.prior_scale
     visited, parents = visits
     means, variances = messages
-    for visit in range(len(visited)):
+    for visit in range(n_visits):
         node = visited[visit]
         above = parents[visit]
         if above < 0:
@@ -158,6 +163,7 @@ def hierarchical_components(
     visits: Visits,
     messages: MessagesFromAbove,
     exits: Exits,
+    n_exits: int,
     components: Components,
 ) -> None:
     """Fill in the components of the hierarchical posterior, with exact mean and variance.
@@ -188,7 +194,6 @@ def hierarchical_components(
     waiting = np.empty(BLOCK, dtype=np.int64)
     edges = np.empty((BLOCK, 3))  # variance of the edge, precision below it, slope
     n_waiting = 0
-    n_exits = len(exit_visit)
     for e in range(n_exits):
         visit = exit_visit[e]
         record = nodes[visited[visit]]
@@ -331,10 +336,10 @@ def branch_variance_moments(branches: Branches, scratch: NDArray[np.float64]) ->
 
 @kernel
 def empirical_components(
-    nodes: Records, visits: Visits, exits: Exits, components: Components
+    nodes: Records, visits: Visits, exits: Exits, n_exits: int, components: Components
 ) -> None:
     """Fill in the components of appendix C: mean and variance of the labels in the node."""
-    for e in range(len(exits.row)):
+    for e in range(n_exits):
         record = nodes[visits.node[exits.visit[e]]]
         components.location[e] = record.location
         components.posterior_variance[e] = 1.0 / record.precision

@@ -133,44 +133,17 @@ def _borrowed_workspace(ensemble: Ensemble, n_rows: int) -> Iterator[Workspace]:
 
 
 @kernel
-def _first(space: Workspace, n_visits: int, n_exits: int) -> Workspace:
-    """Return the part of a workspace that is in use."""
-    visits, exits, messages, components, rows, row_order, outside, staying, sums = space
-    return Workspace(
-        Visits(visits.node[:n_visits], visits.parent[:n_visits]),
-        Exits(
-            exits.row[:n_exits],
-            exits.visit[:n_exits],
-            exits.weight[:n_exits],
-            exits.branch_off[:n_exits],
-            exits.distance[:n_exits],
-        ),
-        MessagesFromAbove(messages.mean[:n_visits], messages.variance[:n_visits]),
-        Components(
-            components.location[:n_exits],
-            components.posterior_variance[:n_exits],
-            components.branch_variance[:n_exits],
-        ),
-        rows,
-        row_order,
-        outside,
-        staying,
-        sums,
-    )
-
-
-@kernel
 def route(
     nodes: Records,
     boxes: NDArray[np.float32],
     lifetime: float,
     rows: NDArray[np.float32],
     space: Workspace,
-) -> Workspace:
+) -> tuple[int, int]:
     """Find the nodes that the rows pass through and the places where they leave the tree (Alg. 5).
 
-    Returns the part of ``space`` that belongs to them. With a finite lifetime nothing branches off
-    after it.
+    Returns their numbers, of visits and of exits. With a finite lifetime nothing branches off after
+    it.
     """
     visits, exits, _, _, moving, row_order, outside, staying, _ = space
     # Unpacked, since an array taken out of a tuple costs atomic reference counts each time.
@@ -261,7 +234,7 @@ def route(
                     waiting[n_waiting, 3] = n_visits
                     n_waiting += 1
         n_visits += 1
-    return _first(space, n_visits, n_exits)
+    return n_visits, n_exits
 
 
 @kernel
@@ -306,25 +279,28 @@ def tree_exits(
     lifetime: float,
     rows: NDArray[np.float32],
     space: Workspace,
-) -> Workspace:
-    """Find where the rows leave one tree, and the component of each exit."""
-    used = route(nodes, boxes, lifetime, rows, space)
+) -> int:
+    """Find where the rows leave one tree, and the component of each exit; return their number."""
+    n_visits, n_exits = route(nodes, boxes, lifetime, rows, space)
     fill_components(
         nodes,
         posterior,
         hyperparameters,
         lifetime,
-        used.visits,
-        used.exits,
-        used.messages,
-        used.components,
+        space.visits,
+        n_visits,
+        space.exits,
+        n_exits,
+        space.messages,
+        space.components,
     )
-    return used
+    return n_exits
 
 
 @kernel
 def _add_tree_moments(
     exits: Exits,
+    n_exits: int,
     components: Components,
     n_trees_before: int,
     sums: NDArray[np.float64],
@@ -338,7 +314,7 @@ def _add_tree_moments(
     exit_row, _, weights, _, _ = exits
     locations, posterior_variances, branch_variances = components
     sums[:] = 0.0
-    for e in range(len(exit_row)):
+    for e in range(n_exits):
         row = exit_row[e]  # of sums: weight, mean, spread, posterior, branching
         weight = weights[e]
         sums[row, 0] += weight
@@ -387,7 +363,7 @@ def _average_groups(
         moments[group] = 0.0
         for number in range(group * group_size, min((group + 1) * group_size, len(sizes))):
             size = sizes[number]
-            used = tree_exits(
+            n_exits = tree_exits(
                 nodes[number, :size],
                 boxes[number, :size],
                 posterior,
@@ -397,7 +373,12 @@ def _average_groups(
                 space,
             )
             _add_tree_moments(
-                used.exits, used.components, number % group_size, used.sums, moments[group]
+                space.exits,
+                n_exits,
+                space.components,
+                number % group_size,
+                space.sums,
+                moments[group],
             )
 
 
@@ -480,6 +461,7 @@ class _TreeComponents(NamedTuple):
 @kernel
 def _collect(
     exits: Exits,
+    n_exits: int,
     components: Components,
     noise_variance: float,
     n_trees: int,
@@ -492,7 +474,6 @@ def _collect(
     """
     exit_row, _, weights, _, _ = exits
     locations, posterior_variances, branch_variances = components
-    n_exits = len(exit_row)
     scale = np.empty(n_exits)
     weight = np.empty(n_exits)
     total_weight[:] = 0.0
@@ -502,7 +483,7 @@ def _collect(
     for e in range(n_exits):
         weight[e] = weights[e] / (total_weight[exit_row[e]] * n_trees)
         scale[e] = math.sqrt(posterior_variances[e] + branch_variances[e] + noise_variance)
-    return _TreeComponents(exit_row.copy(), weight, locations.copy(), scale)
+    return _TreeComponents(exit_row[:n_exits].copy(), weight, locations[:n_exits].copy(), scale)
 
 
 @kernel
@@ -529,7 +510,7 @@ def predict_mixture(ensemble: Ensemble, rows: NDArray[np.float32]) -> tuple[Fore
     by_tree = []
     for number in range(n_trees):
         size = ensemble.sizes[number]
-        used = tree_exits(
+        n_exits = tree_exits(
             ensemble.nodes[number, :size],
             ensemble.boxes[number, :size],
             ensemble.posterior,
@@ -538,15 +519,17 @@ def predict_mixture(ensemble: Ensemble, rows: NDArray[np.float32]) -> tuple[Fore
             rows,
             space,
         )
-        exits, components = used.exits, used.components
         group, n_before = divmod(number, group_size)
         if n_before == 0:
             groups[group] = 0.0
-        _add_tree_moments(exits, components, n_before, space.sums, groups[group])
+        _add_tree_moments(
+            space.exits, n_exits, space.components, n_before, space.sums, groups[group]
+        )
         by_tree.append(
             _collect(
-                exits,
-                components,
+                space.exits,
+                n_exits,
+                space.components,
                 ensemble.hyperparameters.noise_variance,
                 n_trees,
                 space.staying,
