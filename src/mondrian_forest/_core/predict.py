@@ -271,33 +271,6 @@ def find_leaves(nodes: Records, rows: NDArray[np.float32], leaves: NDArray[np.in
 
 
 @kernel
-def tree_exits(
-    nodes: Records,
-    boxes: NDArray[np.float32],
-    posterior: int,
-    hyperparameters: Hyperparameters,
-    lifetime: float,
-    rows: NDArray[np.float32],
-    space: Workspace,
-) -> int:
-    """Find where the rows leave one tree, and the component of each exit; return their number."""
-    n_visits, n_exits = route(nodes, boxes, lifetime, rows, space)
-    fill_components(
-        nodes,
-        posterior,
-        hyperparameters,
-        lifetime,
-        space.visits,
-        n_visits,
-        space.exits,
-        n_exits,
-        space.messages,
-        space.components,
-    )
-    return n_exits
-
-
-@kernel
 def _add_tree_moments(
     exits: Exits,
     n_exits: int,
@@ -363,14 +336,19 @@ def _average_groups(
         moments[group] = 0.0
         for number in range(group * group_size, min((group + 1) * group_size, len(sizes))):
             size = sizes[number]
-            n_exits = tree_exits(
-                nodes[number, :size],
-                boxes[number, :size],
+            tree, tree_boxes = nodes[number, :size], boxes[number, :size]
+            n_visits, n_exits = route(tree, tree_boxes, lifetime, rows, space)
+            fill_components(
+                tree,
                 posterior,
                 hyperparameters,
                 lifetime,
-                rows,
-                space,
+                space.visits,
+                n_visits,
+                space.exits,
+                n_exits,
+                space.messages,
+                space.components,
             )
             _add_tree_moments(
                 space.exits,
@@ -510,14 +488,19 @@ def predict_mixture(ensemble: Ensemble, rows: NDArray[np.float32]) -> tuple[Fore
     by_tree = []
     for number in range(n_trees):
         size = ensemble.sizes[number]
-        n_exits = tree_exits(
-            ensemble.nodes[number, :size],
-            ensemble.boxes[number, :size],
+        tree, boxes = ensemble.nodes[number, :size], ensemble.boxes[number, :size]
+        n_visits, n_exits = route(tree, boxes, ensemble.lifetime, rows, space)
+        fill_components(
+            tree,
             ensemble.posterior,
             ensemble.hyperparameters,
             ensemble.lifetime,
-            rows,
-            space,
+            space.visits,
+            n_visits,
+            space.exits,
+            n_exits,
+            space.messages,
+            space.components,
         )
         group, n_before = divmod(number, group_size)
         if n_before == 0:
