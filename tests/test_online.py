@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import joblib
 import numpy as np
 import pytest
 
@@ -177,6 +178,18 @@ def test_a_pickle_goes_on_identically_in_another_process(tmp_path):
     np.testing.assert_array_equal(
         np.load(tmp_path / "result.npy"), np.array(model.predict(X[210:], return_std=True))
     )
+
+
+def test_a_memory_mapped_pickle_predicts_learns_and_is_pickled_again(tmp_path):
+    """As joblib maps large arrays into its workers: all of them read-only."""
+    X, y = stream(2000)
+    model = forest().fit(X, y)
+    joblib.dump(model, tmp_path / "model")
+    mapped = joblib.load(tmp_path / "model", mmap_mode="r")
+    assert len(set(model._grove.sizes)) > 1  # else there is nothing behind the smaller trees
+    assert_same_predictions(mapped, model, X)
+    assert_same_predictions(pickle.loads(pickle.dumps(mapped)), model, X)
+    assert_same_predictions(mapped.partial_fit(X, y), model.partial_fit(X, y), X)
 
 
 def test_a_pickle_leaves_out_the_room_to_grow():

@@ -282,6 +282,8 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
             self._check_labels(label_sums)
         must_resample = is_due and self._has_outgrown_its_range(*seen_range)
         with self._unchanged_by_errors():
+            if not self._random_states.flags.writeable:  # memory-mapped from a pickle
+                self._random_states = self._random_states.copy()
             self._seen_range = seen_range
             self._label_sums = label_sums
             if must_resample:

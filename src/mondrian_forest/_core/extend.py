@@ -36,7 +36,7 @@ from .posterior import (
 from .rng import exponential, uniform
 from .sample import bounding_box, link_rows, partition, sample_block, uniform_between
 from .tree import NO_CHILD, NO_ROW, Records, Tree
-from .vector import WIDEST
+from .vector import padded_width
 
 
 @kernel
@@ -98,7 +98,7 @@ def extend_tree(
     """
     nodes, boxes, tallies = tree
     n_features = rows.shape[1]
-    width = n_features if n_features > WIDEST else (n_features + 3) // 4 * 4
+    width = padded_width(n_features)
     joining = np.empty((end - begin, width), dtype=np.float32)  # so that groups are neighbours
     joining[:, :n_features] = rows[begin:end]
     numbers = np.arange(begin, end).astype(np.int32)

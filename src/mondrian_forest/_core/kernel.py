@@ -11,6 +11,9 @@ from numba import types
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
+IS_COMPILED = not getattr(numba.config, "DISABLE_JIT")  # noqa: B009 (not in Numba's type stubs)
+"""False where kernels run as plain Python; intrinsics need a substitute there."""
+
 Function = TypeVar("Function", bound=Callable[..., object])
 
 
@@ -49,8 +52,7 @@ def _do_nothing(_array: NDArray[Any], _index: int) -> None:
 
 
 prefetch = cast(
-    Callable[[NDArray[Any], int], None],
-    _do_nothing if getattr(numba.config, "DISABLE_JIT") else intrinsic(_prefetch),  # noqa: B009
+    Callable[[NDArray[Any], int], None], intrinsic(_prefetch) if IS_COMPILED else _do_nothing
 )
 """``prefetch(array, index)`` asks for the cache line where ``array[index]`` starts, and goes on.
 

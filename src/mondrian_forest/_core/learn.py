@@ -181,7 +181,8 @@ def trimmed(grove: Grove) -> Grove:
     size = int(grove.sizes.max())
     for number, end in enumerate(grove.sizes):  # so that equal forests have equal pickles
         for array in (grove.nodes, grove.boxes, grove.tallies):
-            array[number, end:size] = 0
+            if array.flags.writeable:  # else it comes from a pickle, memory-mapped
+                array[number, end:size] = 0
     return grove._replace(
         nodes=grove.nodes[:, :size],
         boxes=grove.boxes[:, :size],

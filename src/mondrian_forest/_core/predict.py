@@ -25,7 +25,7 @@ from .mixture import Mixture
 from .posterior import Hyperparameters
 from .sample import partition
 from .tree import NO_CHILD, Records
-from .vector import WIDEST, find_outside_vectors, padded_width
+from .vector import are_vectors, find_outside_vectors, padded_width
 
 NEGLIGIBLE_WEIGHT = 1e-12
 """A row is not followed when no more than this weight is left, and lighter components are dropped.
@@ -76,13 +76,17 @@ class Workspace(NamedTuple):
     """By row number: sums over the exits of a row, one cache line for each."""
 
 
+def _most_visits_and_exits(ensemble: Ensemble, n_rows: int) -> tuple[int, int]:
+    n_visits = min(ensemble.nodes.shape[1], n_rows * (ensemble.depth + 1))
+    return n_visits, n_rows * (ensemble.depth + 2)
+
+
 def allocate_workspace(ensemble: Ensemble, n_rows: int) -> Workspace:
     """Return arrays that are large enough for ``n_rows`` rows in any of the trees.
 
     These are upper bounds: what is not written to takes no memory.
     """
-    n_visits = min(ensemble.nodes.shape[1], n_rows * (ensemble.depth + 1))
-    n_exits = n_rows * (ensemble.depth + 2)
+    n_visits, n_exits = _most_visits_and_exits(ensemble, n_rows)
 
     def numbers(length: int) -> NDArray[np.int32]:
         return empty((length,), np.int32)
@@ -110,8 +114,8 @@ def allocate_workspace(ensemble: Ensemble, n_rows: int) -> Workspace:
 
 
 _spare: list[Workspace] = []
-"""Workspaces for the next prediction of as many rows, one for each of two threads. New memory would
-cost a fifth of the prediction of 100,000 rows, and a quarter of that of one."""
+"""Workspaces for the next prediction of as many rows, two at most: new memory is slow at first, and
+for a single row the 18 allocations take a quarter of the time."""
 
 
 @contextmanager
@@ -120,11 +124,11 @@ def _borrowed_workspace(ensemble: Ensemble, n_rows: int) -> Iterator[Workspace]:
         space = _spare.pop()  # from now on no other thread has it
     except IndexError:
         space = allocate_workspace(ensemble, n_rows)
-    n_visits = min(ensemble.nodes.shape[1], n_rows * (ensemble.depth + 1))
+    n_visits, n_exits = _most_visits_and_exits(ensemble, n_rows)
     if (
         space.rows.shape != (n_rows, padded_width(ensemble.boxes.shape[3]))
         or len(space.visits.node) < n_visits
-        or len(space.exits.row) < n_rows * (ensemble.depth + 2)
+        or len(space.exits.row) < n_exits
     ):
         space = allocate_workspace(ensemble, n_rows)
     yield space
@@ -247,7 +251,7 @@ def find_outside(
 ) -> int:
     """Write down the positions of rows outside a box; return their number."""
     n_columns = rows.shape[1]
-    if n_columns <= WIDEST and n_columns % 4 == 0:
+    if are_vectors(n_columns):
         return find_outside_vectors(rows, start, stop, box, positions)
     n_outside = 0
     for i in range(start, stop):

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from .kernel import kernel
 from .rng import exponential, uniform
 from .tree import NO_CHILD, NO_ROW, Records, Tree
-from .vector import WIDEST, divide_vectors, partition_vectors
+from .vector import are_vectors, divide_vectors, partition_vectors
 
 
 @kernel
@@ -131,7 +131,7 @@ def partition(
 ) -> int:
     """Move rows with ``row[feature] <= threshold`` to the front; return where the others start."""
     n_columns = rows.shape[1]
-    if n_columns <= WIDEST and n_columns % 4 == 0:
+    if are_vectors(n_columns):
         return partition_vectors(rows, row_order, start, stop, feature, threshold)
     front = start
     back = stop - 1
@@ -170,7 +170,7 @@ def divide(
     They are those of the nodes ``left`` and ``left + 1``; ``scratch`` has the shape
     (2, 2, columns of rows).
     """
-    if rows.shape[1] <= WIDEST and rows.shape[1] % 4 == 0:
+    if are_vectors(rows.shape[1]):
         middle = divide_vectors(rows, row_order, start, stop, feature, threshold, scratch)
         for side in range(2):
             for end in range(2):

@@ -2,8 +2,7 @@
 
 A node is spread over three arrays of records: what prediction reads in every node it passes, the
 node's box, and what only learning needs. The fields of a record are neighbours in memory, so that
-a row on its way down waits for one or two cache lines at each node; with one array for each field
-it waited for thirteen, and learning 1M rows online took twice as long.
+a row on its way down waits for a few cache lines at each node and not for one line for each field.
 
 Children are neighbours: the right child of node j is ``left_child[j] + 1``. The root is node 0. A
 batch fit numbers nodes depth first, children after their parent; online learning appends nodes and

@@ -10,8 +10,8 @@ if it does; only the position of the next such place depends on the comparison::
     [ on the left ) [ on the right ) [ not looked at yet )
                     ^ middle         ^ i
 
-A fit of 1M rows of 8 features took 9.6 ns for each row and level with scalars, of which a pass for
-the boxes of the children was a third; it takes 3.7 ns here, boxes included.
+Sampling 1M rows of 8 features took 9.6 ns for each row and level with scalars, and with a pass of
+its own for the boxes of the children; it takes 3.7 ns here, boxes included.
 
 Rows have to be padded to a multiple of 4 features (``padded_width``). The Python functions say what
 the intrinsics do, and take their place where kernels run uncompiled.
@@ -23,7 +23,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, cast
 
-import numba
 import numpy as np
 from llvmlite import ir
 from numba import types
@@ -31,10 +30,19 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
+from .kernel import IS_COMPILED, kernel
+
 WIDEST = 16
 """Most features that are treated as one value; wider ones would not fit the registers."""
 
 
+@kernel
+def are_vectors(n_columns: int) -> bool:
+    """Whether rows of so many columns are treated as one value."""
+    return n_columns <= WIDEST and n_columns % 4 == 0
+
+
+@kernel
 def padded_width(n_features: int) -> int:
     """Return the number of columns of rows that are divided often."""
     return -(-n_features // 4) * 4 if n_features <= WIDEST else n_features
@@ -259,20 +267,18 @@ def _find_outside(
     return signature, _for_every_width(_build_search)
 
 
-_IS_COMPILED = not getattr(numba.config, "DISABLE_JIT")  # noqa: B009
-
 partition_vectors = cast(
-    Callable[..., int], intrinsic(_partition) if _IS_COMPILED else _partition_in_python
+    Callable[..., int], intrinsic(_partition) if IS_COMPILED else _partition_in_python
 )
 """``partition_vectors(rows, row_order, start, stop, feature, threshold)`` moves rows with
 ``row[feature] <= threshold`` to the front and returns where the others start."""
 
-divide_vectors = cast(Callable[..., int], intrinsic(_divide) if _IS_COMPILED else _divide_in_python)
+divide_vectors = cast(Callable[..., int], intrinsic(_divide) if IS_COMPILED else _divide_in_python)
 """The same with a last argument, shape (2, 2, width), which is set to the boxes of the two sides,
 lower and upper ends. Neither side may be empty."""
 
 find_outside_vectors = cast(
-    Callable[..., int], intrinsic(_find_outside) if _IS_COMPILED else _find_outside_in_python
+    Callable[..., int], intrinsic(_find_outside) if IS_COMPILED else _find_outside_in_python
 )
 """``find_outside_vectors(rows, start, stop, box, positions)`` writes down which rows are outside a
 box of shape (2, width), lower and upper ends, and returns their number. There must be room for one
