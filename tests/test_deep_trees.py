@@ -58,7 +58,8 @@ def deep_forest():
     forest = MondrianForestRegressor(1, min_samples_split=2, random_state=0).fit(X, y)
     grove = caterpillar(forest._rows)
     tree = grove.tree(0)
-    tally_labels(tree.nodes, tree.tallies, forest._labels, grove.rows(0).order, 0, tree.n_nodes)
+    ordered = forest._labels[grove.rows(0).order]
+    tally_labels(tree.nodes, tree.tallies, ordered, 0, tree.n_nodes)
     renew(grove, 0, forest._settings, forest._hyperparameters())
     forest._grove = grove
     assert forest.trees_[0].depth == DEPTH

@@ -71,7 +71,7 @@ def test_hyperparameters_follow_the_stream_on_a_geometric_schedule():
         model.partial_fit(X[start : start + 5], y[start : start + 5])
         values.add(model.prior_mean_)
         assert abs(model.prior_scale_ / (2 * y[: start + 5].var()) - 1) < 0.5
-    assert 20 < len(values) < 60  # every tenth: log(200) / log(1.1) is 56
+    assert 12 < len(values) < 28  # every quarter: log(200) / log(1.25) is 24
 
 
 def test_fit_then_partial_fit_goes_on_from_the_fit():

@@ -55,7 +55,7 @@ def learn_in_steps(rows, labels, settings, prior, states, n_batch=1, chunk=1):
 
 def give_labels(tree, row_order, labels, prior, posterior=HIERARCHICAL):
     """Fill in the label model of a tree as sampled; return the tree."""
-    tally_labels(tree.nodes, tree.tallies, labels, row_order.order, 0, tree.n_nodes)
+    tally_labels(tree.nodes, tree.tallies, labels[row_order.order], 0, tree.n_nodes)
     order = parents_first(tree.nodes, tree.depth)
     renew_posterior(tree.nodes, tree.tallies, posterior, prior, order)
     return tree

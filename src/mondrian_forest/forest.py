@@ -249,9 +249,9 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
         order and the size of the calls; without an earlier fit this is the first one.
 
         Hyperparameters that were not given are estimated again whenever the number of rows has
-        grown by a tenth. So is the feature range, if it was not given: when the rows seen span more
-        than twice the known range in some feature, the range is set to what was seen and all trees
-        are sampled anew from the stored rows.
+        grown by a quarter. So is the feature range, if it was not given: when the rows seen span
+        more than twice the known range in some feature, the range is set to what was seen and all
+        trees are sampled anew from the stored rows.
 
         Parameters
         ----------
@@ -540,9 +540,9 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
                 list(executor.map(act, range(n_trees)))
 
     def _make_room(self, n_rows: int) -> None:
-        """Enlarge the arrays of rows if they cannot hold ``n_rows``, by half and more."""
+        """Enlarge the arrays of rows if they cannot hold ``n_rows``, at least twofold."""
         if n_rows > len(self._rows):
-            room = n_rows + len(self._rows) // 2
+            room = n_rows + len(self._rows)
             self._rows, self._labels = enlarge(self._rows, room), enlarge(self._labels, room)
 
     def _make_room_in_trees(self, n_rows: int) -> None:
@@ -782,7 +782,7 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
                 f"prior_scale {self.prior_scale_:g} and noise_variance {self.noise_variance_:g} "
                 "are too far apart for float64: give both, or rescale y."
             )
-        self._review_at = max(label_sums.n_rows + 1, math.ceil(1.1 * label_sums.n_rows))
+        self._review_at = max(label_sums.n_rows + 1, math.ceil(1.25 * label_sums.n_rows))
 
     def _hyperparameters(self) -> Hyperparameters:
         return Hyperparameters(

@@ -1,6 +1,12 @@
 import numpy as np
 
-from mondrian_forest._core.rng import exponential, next_word, random_states, uniform
+from mondrian_forest._core.rng import (
+    exponential,
+    exponential_before,
+    next_word,
+    random_states,
+    uniform,
+)
 
 # First outputs of the authors' C code from the state (1, 2, 3, 4), as published with the
 # rand_xoshiro package's test vectors.
@@ -36,6 +42,19 @@ def test_exponential_is_the_inverse_cdf_of_the_same_uniform():
         np.testing.assert_allclose(
             1.0 - np.exp(-rate * exponential(state, rate)), uniform(twin), rtol=1e-12
         )
+
+
+def test_a_draw_before_an_end_is_the_same_draw_or_none():
+    state = np.array([5, 6, 7, 8], dtype=np.uint64)
+    twin = state.copy()
+    n_before = 0
+    for end in np.tile([0.0, 1e-3, 0.1, 0.5, 2.0, np.inf], 100):
+        draw = exponential(twin, 1.5)
+        expected = draw if draw < end else np.inf
+        n_before += draw < end
+        assert exponential_before(state, 1.5, end) == expected
+    assert 200 < n_before < 300
+    np.testing.assert_array_equal(state, twin)
 
 
 def test_streams_are_reproducible_and_differ():

@@ -30,12 +30,12 @@ def test_a_sampled_tree_satisfies_the_invariants(rows, min_samples_split, lifeti
 @pytest.mark.parametrize("n_features", range(1, 10))
 def test_the_bounding_box_is_tight(n_features):
     rows = np.random.default_rng(0).random((20, n_features)).astype(np.float32)
-    lower, upper = np.empty(n_features, np.float32), np.empty(n_features, np.float32)
-    bounding_box(rows, 3, 17, lower, upper)
-    np.testing.assert_array_equal(lower, rows[3:17].min(axis=0))
-    np.testing.assert_array_equal(upper, rows[3:17].max(axis=0))
+    boxes = np.full((3, 2, n_features), np.nan, np.float32)
+    bounding_box(rows, 3, 17, boxes, 1)
+    np.testing.assert_array_equal(boxes[1], [rows[3:17].min(axis=0), rows[3:17].max(axis=0)])
+    assert np.isnan(boxes[[0, 2]]).all()
     expected = (rows[3:17].max(axis=0).astype(float) - rows[3:17].min(axis=0)).sum()
-    assert total_extent(lower, upper) == pytest.approx(expected, rel=1e-14)
+    assert total_extent(boxes, 1) == pytest.approx(expected, rel=1e-14)
 
 
 @settings(max_examples=60, deadline=None)
@@ -59,11 +59,11 @@ def test_partition_leaves_rows_outside_the_range_alone():
 
 
 def test_a_cut_through_the_narrowest_box_separates_its_ends():
-    lower = np.array([0.3, 0.5], dtype=np.float32)
-    upper = np.array([0.3, np.nextafter(np.float32(0.5), np.float32(1))], dtype=np.float32)
+    above = np.nextafter(np.float32(0.5), np.float32(1))
+    boxes = np.array([[[0.3, 0.5], [0.3, above]]], dtype=np.float32)
     state = random_states(np.random.SeedSequence(0), 1)[0]
     for _ in range(50):
-        feature, threshold = sample_cut(state, lower, upper, total_extent(lower, upper))
+        feature, threshold = sample_cut(state, boxes, 0, total_extent(boxes, 0))
         assert feature == 1
         assert threshold == np.float32(0.5)
 

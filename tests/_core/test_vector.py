@@ -1,5 +1,7 @@
 """The intrinsics against the Python functions that say what they do."""
 
+from itertools import product
+
 import numpy as np
 import pytest
 
@@ -48,8 +50,8 @@ def test_partition_does_what_its_python_version_does(width, start, stop, thresho
 def test_division_does_what_its_python_version_does(width):
     (rows, order), (expected_rows, expected_order) = table(width), table(width)
     boxes, expected_boxes = np.empty((2, 2, 2, width), dtype=np.float32)
-    for feature in range(width):
-        arguments = 4, 33, feature, np.float32(feature % 3 - 1)
+    for feature, threshold in product(range(width), (-9, -1, 0, 1, 9)):
+        arguments = 4, 33, feature, np.float32(threshold)
         middle = compiled_division(rows, order, *arguments, boxes)
         assert middle == _divide_in_python(
             expected_rows, expected_order, *arguments, expected_boxes

@@ -16,7 +16,7 @@ have done, since until then nothing depended on how these rows are split. A leaf
 rows before has survived to the end of its time, be it the lifetime, or, where all its rows are
 equal, for ever; it is treated like an inner node.
 
-Nothing changes but the nodes that the group has met: boxes on the way down, all the rest, which
+Nothing changes but the nodes that the groups have met: boxes on the way down, all the rest, which
 depends on the children, on the way back.
 """
 
@@ -28,15 +28,26 @@ from numpy.typing import NDArray
 from .kernel import kernel, prefetch
 from .posterior import (
     Hyperparameters,
+    labels_in_order,
     merge_tallies,
     set_posterior,
     set_share,
     tally_labels,
 )
-from .rng import exponential, uniform
-from .sample import bounding_box, link_rows, partition, sample_block, uniform_between
+from .rng import exponential_before, uniform
+from .sample import (
+    bounding_box,
+    divide,
+    link_rows,
+    sample_block,
+    scratch_boxes,
+    uniform_between,
+)
 from .tree import NO_CHILD, NO_ROW, Records, Tree
 from .vector import padded_width
+
+AHEAD = 16
+"""How many groups ahead memory is asked for."""
 
 
 @kernel
@@ -98,62 +109,84 @@ def extend_tree(
     """
     nodes, boxes, tallies = tree
     n_features = rows.shape[1]
-    width = padded_width(n_features)
-    joining = np.empty((end - begin, width), dtype=np.float32)  # so that groups are neighbours
+    # A copy, in which the rows of a group are neighbours.
+    joining = np.empty((end - begin, padded_width(n_features)), dtype=np.float32)
     joining[:, :n_features] = rows[begin:end]
     numbers = np.arange(begin, end).astype(np.int32)
-    low = np.empty(n_features, dtype=np.float32)
-    high = np.empty(n_features, dtype=np.float32)
-    # Groups still to be followed, as in `sample_block`. Below the children's groups an empty group
-    # waits for the way back: by then the children are up to date, and still in the cache.
-    waiting = np.empty((64, 3), dtype=np.int64)  # node, first row, end of rows
-    waiting_time = np.empty(64, dtype=np.float64)  # from which on the group may be cut off
-    waiting[0, 0] = 0
-    waiting[0, 1] = 0
-    waiting[0, 2] = end - begin
-    waiting_time[0] = 0.0
-    n_waiting = 1
-    while n_waiting > 0:
-        n_waiting -= 1
-        node = waiting[n_waiting, 0]
-        start = waiting[n_waiting, 1]
-        stop = waiting[n_waiting, 2]
-        start_time = waiting_time[n_waiting]
-        if start == stop:
-            merge_tallies(nodes, tallies, node)
-            set_posterior(nodes, tallies, posterior, hyperparameters, node)
-            continue
-        if n_waiting + 3 > len(waiting):
-            waiting = np.concatenate((waiting, np.empty_like(waiting)))
-            waiting_time = np.concatenate((waiting_time, np.empty_like(waiting_time)))
-        waiting[n_waiting, 2] = start
-        n_waiting += 1
-        record = nodes[node]
-        tally = tallies[node]
-        left_child = record.left_child
-        is_leaf = left_child == NO_CHILD
-        if not is_leaf:  # so that the next level arrives while this one is looked at
-            prefetch(nodes, left_child)
-            prefetch(nodes, left_child + 1)
-            prefetch(boxes, left_child)
-            prefetch(boxes, left_child + 1)
-            prefetch(tallies, left_child)
-        bounding_box(joining, start, stop, low, high)
-        excess = 0.0
-        for f in range(n_features):
-            excess += max(np.float64(boxes[node, 0, f]) - np.float64(low[f]), 0.0)
-            excess += max(np.float64(high[f]) - np.float64(boxes[node, 1, f]), 0.0)
-        has_waited = is_leaf and tally.n_samples < min_samples_split
-        if excess > 0.0 and not has_waited:
-            time = start_time + exponential(random_state, excess)  # Alg. 4, line 2
-            if time < min(record.split_time, lifetime):
-                feature, threshold, is_above = _sample_cut_outside(
-                    random_state, boxes[node, 0], boxes[node, 1], low, high, excess
+    scratch = scratch_boxes(n_features)
+    # All groups of a level are looked at before any of the next: they have nothing to do with each
+    # other, so that the nodes of the next ones arrive while this one is looked at. There are never
+    # more groups than rows. Two levels share these arrays, one behind ``here``, one behind
+    # ``below``; arrays that change their names would be counted, and that takes longer than a node.
+    room = end - begin + 1
+    group_node = np.empty(2 * room, dtype=np.int32)
+    group_start = np.empty(2 * room, dtype=np.int32)
+    group_stop = np.empty(2 * room, dtype=np.int32)
+    group_time = np.empty(2 * room)  # from which on the group may be cut off
+    group_boxes = np.empty((2 * room, 2, n_features), dtype=np.float32)
+    crowded = np.empty(room, dtype=np.int64)  # leaves to be split
+    crowded_time = np.empty(room)
+    met = np.empty(64 + 8 * room, dtype=np.int32)
+    here, below = 0, room
+    group_node[0] = 0
+    group_start[0] = 0
+    group_stop[0] = end - begin
+    group_time[0] = 0.0
+    bounding_box(joining, 0, end - begin, group_boxes, 0)
+    n_here = 1
+    n_crowded = 0
+    n_met = 0
+    while n_here > 0:
+        if n_met + n_here > len(met):
+            met = np.concatenate((met, np.empty_like(met)))
+        n_below = 0
+        for group in range(here, here + n_here):
+            ahead = group_node[min(group + AHEAD, here + n_here - 1)]
+            prefetch(nodes, ahead)
+            prefetch(nodes, ahead + 1)  # a record may begin in one cache line and end in the next
+            prefetch(boxes, ahead)
+            prefetch(tallies, ahead)
+            node = group_node[group]
+            start = group_start[group]
+            stop = group_stop[group]
+            start_time = group_time[group]
+            record = nodes[node]
+            left_child = record.left_child
+            is_leaf = left_child == NO_CHILD
+            excess = 0.0
+            for f in range(n_features):
+                low = np.float64(group_boxes[group, 0, f])
+                high = np.float64(group_boxes[group, 1, f])
+                excess += max(np.float64(boxes[node, 0, f]) - low, 0.0)
+                excess += max(high - np.float64(boxes[node, 1, f]), 0.0)
+            has_waited = is_leaf and tallies[node].n_samples < min_samples_split
+            time = np.inf
+            if excess > 0.0 and not has_waited:  # Alg. 4, line 2
+                time = start_time + exponential_before(
+                    random_state, excess, min(record.split_time, lifetime) - start_time
                 )
-                middle = partition(joining, numbers, start, stop, feature, threshold)
+            if time < np.inf:
+                met[n_met] = node
+                n_met += 1
+                feature, threshold, is_above = _sample_cut_outside(
+                    random_state, boxes, node, group_boxes, group, excess
+                )
+                middle = _divide_group(
+                    joining,
+                    numbers,
+                    start,
+                    stop,
+                    feature,
+                    threshold,
+                    group_boxes,
+                    group,
+                    below + n_below,
+                    scratch,
+                )
                 moved = n_nodes if is_above else n_nodes + 1
                 beyond = n_nodes + 1 if is_above else n_nodes
-                _insert_parent(tree, node, moved, n_nodes, feature, threshold, time, low, high)
+                _insert_parent(tree, node, moved, n_nodes, feature, threshold, time)
+                _stretch(boxes, node, group_boxes, group)
                 set_share(nodes, hyperparameters, node)
                 first = middle if is_above else start
                 last = stop if is_above else middle
@@ -171,92 +204,222 @@ def extend_tree(
                     next_row,
                     beyond,
                     n_nodes + 2,
+                    scratch,
                 )
                 if last - first < stop - start:
-                    waiting[n_waiting, 0] = moved
-                    waiting[n_waiting, 1] = start if is_above else middle
-                    waiting[n_waiting, 2] = middle if is_above else stop
-                    waiting_time[n_waiting] = time
-                    n_waiting += 1
+                    group_node[below + n_below] = moved
+                    group_start[below + n_below] = start if is_above else middle
+                    group_stop[below + n_below] = middle if is_above else stop
+                    group_time[below + n_below] = time
+                    if not is_above:
+                        _copy_box(group_boxes, below + n_below + 1, below + n_below)
+                    n_below += 1
                 continue
-        if excess > 0.0:
-            for f in range(n_features):  # Alg. 4, line 11
-                boxes[node, 0, f] = min(boxes[node, 0, f], low[f])
-                boxes[node, 1, f] = max(boxes[node, 1, f], high[f])
-        if not is_leaf:
-            middle = partition(
-                joining, numbers, start, stop, record.split_feature, record.threshold
-            )
-            for side in range(1, -1, -1):  # the left child ends on top and is followed first
-                first = middle if side == 1 else start
-                last = stop if side == 1 else middle
-                if first < last:
-                    waiting[n_waiting, 0] = left_child + side
-                    waiting[n_waiting, 1] = first
-                    waiting[n_waiting, 2] = last
-                    waiting_time[n_waiting] = record.split_time
-                    n_waiting += 1
-            continue
-        n_waiting -= 1  # a leaf has nothing to wait for
-        for i in range(start, stop):
-            number = numbers[i]
-            next_row[number] = tally.first_row
-            tally.first_row = number
-            tally.n_samples += 1
-            deviation = labels[number] - tally.label_mean
-            tally.label_mean += deviation / tally.n_samples
-            tally.squared_deviation += deviation * (labels[number] - tally.label_mean)
-        if has_waited and tally.n_samples >= min_samples_split:
-            own_rows = np.empty((tally.n_samples, width), dtype=np.float32)
-            own_numbers = np.empty(tally.n_samples, dtype=np.int32)
-            number = tally.first_row
-            for i in range(tally.n_samples):
-                own_numbers[i] = number
-                for f in range(n_features):
-                    own_rows[i, f] = rows[number, f]
-                number = next_row[number]
-            n_nodes = _sample_subtree(
-                own_rows,
-                own_numbers,
-                labels,
-                start_time,
-                min_samples_split,
-                lifetime,
-                posterior,
-                hyperparameters,
-                random_state,
-                tree,
-                next_row,
-                node,
-                n_nodes,
-            )
-        else:
-            set_posterior(nodes, tallies, posterior, hyperparameters, node)
+            if excess > 0.0:
+                _stretch(boxes, node, group_boxes, group)  # Alg. 4, line 11
+            if not is_leaf:
+                met[n_met] = node
+                n_met += 1
+                middle = _divide_group(
+                    joining,
+                    numbers,
+                    start,
+                    stop,
+                    record.split_feature,
+                    record.threshold,
+                    group_boxes,
+                    group,
+                    below + n_below,
+                    scratch,
+                )
+                for side in range(2):
+                    first = middle if side == 1 else start
+                    last = stop if side == 1 else middle
+                    if first < last:
+                        group_node[below + n_below] = left_child + side
+                        group_start[below + n_below] = first
+                        group_stop[below + n_below] = last
+                        group_time[below + n_below] = record.split_time
+                        n_below += 1
+                continue
+            tally = tallies[node]
+            for i in range(start, stop):
+                number = numbers[i]
+                next_row[number] = tally.first_row
+                tally.first_row = number
+                tally.n_samples += 1
+                deviation = labels[number] - tally.label_mean
+                tally.label_mean += deviation / tally.n_samples
+                tally.squared_deviation += deviation * (labels[number] - tally.label_mean)
+            if has_waited and tally.n_samples >= min_samples_split:
+                crowded[n_crowded] = node
+                crowded_time[n_crowded] = start_time
+                n_crowded += 1
+            else:
+                set_posterior(nodes, tallies, posterior, hyperparameters, node)
+        here, below = below, here
+        n_here = n_below
+    n_nodes = _split_leaves(
+        crowded[:n_crowded],
+        crowded_time,
+        rows,
+        labels,
+        min_samples_split,
+        lifetime,
+        posterior,
+        hyperparameters,
+        random_state,
+        tree,
+        next_row,
+        n_nodes,
+        scratch,
+    )
+    for i in range(n_met - 1, -1, -1):  # children before parents
+        prefetch(nodes, met[max(i - 2 * AHEAD, 0)])
+        ahead = met[max(i - AHEAD, 0)]
+        child = nodes[ahead].left_child
+        prefetch(nodes, child)
+        prefetch(nodes, child + 1)
+        prefetch(nodes, child + 2)
+        prefetch(tallies, ahead)
+        prefetch(tallies, child)
+        prefetch(tallies, child + 1)
+        merge_tallies(nodes, tallies, met[i])
+        set_posterior(nodes, tallies, posterior, hyperparameters, met[i])
+    return n_nodes
+
+
+@kernel
+def _divide_group(
+    joining: NDArray[np.float32],
+    numbers: NDArray[np.int32],
+    start: int,
+    stop: int,
+    feature: int,
+    threshold: np.float32,
+    group_boxes: NDArray[np.float32],
+    group: int,
+    below: int,
+    scratch: NDArray[np.float32],
+) -> int:
+    """Divide a group as ``divide`` does, into ``below`` and ``below + 1``, but without gaps.
+
+    If there are rows on one side only, ``below`` is theirs.
+    """
+    if stop - start == 1:  # as most groups: half of the time of `divide`
+        _copy_box(group_boxes, group, below)
+        return stop if joining[start, feature] <= threshold else start
+    middle = divide(joining, numbers, start, stop, feature, threshold, group_boxes, below, scratch)
+    if middle == start:
+        _copy_box(group_boxes, below + 1, below)
+    return middle
+
+
+@kernel
+def _stretch(
+    boxes: NDArray[np.float32], node: int, group_boxes: NDArray[np.float32], group: int
+) -> None:
+    """Let the box of a node take in that of a group."""
+    for f in range(boxes.shape[2]):
+        boxes[node, 0, f] = min(boxes[node, 0, f], group_boxes[group, 0, f])
+        boxes[node, 1, f] = max(boxes[node, 1, f], group_boxes[group, 1, f])
+
+
+@kernel
+def _copy_box(boxes: NDArray[np.float32], source: int, target: int) -> None:
+    for end in range(2):
+        for f in range(boxes.shape[2]):
+            boxes[target, end, f] = boxes[source, end, f]
+
+
+@kernel
+def _split_leaves(
+    leaves: NDArray[np.int64],
+    start_times: NDArray[np.float64],
+    rows: NDArray[np.float32],
+    labels: NDArray[np.float64],
+    min_samples_split: int,
+    lifetime: float,
+    posterior: int,
+    hyperparameters: Hyperparameters,
+    random_state: NDArray[np.uint64],
+    tree: Tree,
+    next_row: NDArray[np.int32],
+    n_nodes: int,
+    scratch: NDArray[np.float32],
+) -> int:
+    """Sample leaves on their own rows; return the number of nodes.
+
+    The lists of rows are followed together, one step in each in turn: each step waits for memory,
+    and the next step in the same list waits for it.
+    """
+    _, _, tallies = tree
+    n_features = rows.shape[1]
+    ends = np.empty(len(leaves), dtype=np.int64)
+    total = 0
+    most = 0
+    for i in range(len(leaves)):
+        total += tallies[leaves[i]].n_samples
+        most = max(most, tallies[leaves[i]].n_samples)
+        ends[i] = total
+    numbers = np.empty(total, dtype=np.int32)
+    for i in range(len(leaves)):
+        numbers[ends[i] - 1] = tallies[leaves[i]].first_row
+    for step in range(1, most):
+        for i in range(len(leaves)):
+            place = ends[i] - 1 - step
+            if place >= (ends[i - 1] if i > 0 else 0):
+                numbers[place] = next_row[numbers[place + 1]]
+    own_rows = np.empty((total, padded_width(n_features)), dtype=np.float32)
+    for i in range(total):
+        prefetch(rows, numbers[min(i + AHEAD, total - 1)])
+        for f in range(n_features):
+            own_rows[i, f] = rows[numbers[i], f]
+    start = 0
+    for i in range(len(leaves)):
+        stop = ends[i]
+        n_nodes = _sample_subtree(
+            own_rows[start:stop],
+            numbers[start:stop],
+            labels,
+            start_times[i],
+            min_samples_split,
+            lifetime,
+            posterior,
+            hyperparameters,
+            random_state,
+            tree,
+            next_row,
+            leaves[i],
+            n_nodes,
+            scratch,
+        )
+        start = stop
     return n_nodes
 
 
 @kernel
 def _sample_cut_outside(
     random_state: NDArray[np.uint64],
-    lower: NDArray[np.float32],
-    upper: NDArray[np.float32],
-    low: NDArray[np.float32],
-    high: NDArray[np.float32],
+    boxes: NDArray[np.float32],
+    node: int,
+    group_boxes: NDArray[np.float32],
+    group: int,
     excess: float,
 ) -> tuple[int, np.float32, bool]:
-    """Draw feature, threshold and side of a cut between a box and rows that exceed it.
+    """Draw feature, threshold and side of a cut between a node's box and rows that exceed it.
 
     Feature and side are drawn in proportion to the rows' excess there, the threshold uniformly from
     the gap (Alg. 4, lines 4 and 5). It leaves the whole box on one side, and rows on the other.
     """
     position = uniform(random_state) * excess
     feature, is_above = 0, False
-    for side in range(2 * len(lower)):
+    for side in range(2 * boxes.shape[2]):
         f = side // 2
         if side % 2 == 0:
-            gap = np.float64(lower[f]) - np.float64(low[f])
+            gap = np.float64(boxes[node, 0, f]) - np.float64(group_boxes[group, 0, f])
         else:
-            gap = np.float64(high[f]) - np.float64(upper[f])
+            gap = np.float64(group_boxes[group, 1, f]) - np.float64(boxes[node, 1, f])
         if gap > 0.0:
             # Remembered in case rounding carries the position past the last gap.
             feature, is_above = f, side % 2 == 1
@@ -264,10 +427,10 @@ def _sample_cut_outside(
                 break
             position -= gap
     if is_above:
-        threshold = uniform_between(random_state, upper[feature], high[feature])
+        low, high = boxes[node, 1, feature], group_boxes[group, 1, feature]
     else:
-        threshold = uniform_between(random_state, low[feature], lower[feature])
-    return feature, threshold, is_above
+        low, high = group_boxes[group, 0, feature], boxes[node, 0, feature]
+    return feature, uniform_between(random_state, low, high), is_above
 
 
 @kernel
@@ -279,8 +442,6 @@ def _insert_parent(
     feature: int,
     threshold: np.float32,
     time: float,
-    low: NDArray[np.float32],
-    high: NDArray[np.float32],
 ) -> None:
     r"""Put a new parent above a node, with a place for another subtree beside it.
 
@@ -299,11 +460,7 @@ def _insert_parent(
     record.threshold = threshold
     record.split_time = time
     tallies[node].first_row = NO_ROW
-    for f in range(boxes.shape[2]):
-        boxes[moved, 0, f] = boxes[node, 0, f]
-        boxes[moved, 1, f] = boxes[node, 1, f]
-        boxes[node, 0, f] = min(boxes[node, 0, f], low[f])
-        boxes[node, 1, f] = max(boxes[node, 1, f], high[f])
+    _copy_box(boxes, node, moved)
 
 
 @kernel
@@ -321,6 +478,7 @@ def _sample_subtree(
     next_row: NDArray[np.int32],
     root: int,
     n_nodes: int,
+    scratch: NDArray[np.float32],
 ) -> int:
     """Sample a block of rows below ``root``, with all that is kept; return the number of nodes."""
     nodes, _, tallies = tree
@@ -334,9 +492,11 @@ def _sample_subtree(
         tree,
         root,
         n_nodes,
+        scratch,
     )
-    tally_labels(nodes, tallies, labels, numbers, n_nodes, n_after)
-    tally_labels(nodes, tallies, labels, numbers, root, root + 1)
+    ordered = labels_in_order(labels, numbers)
+    tally_labels(nodes, tallies, ordered, n_nodes, n_after)
+    tally_labels(nodes, tallies, ordered, root, root + 1)
     link_rows(nodes, tallies, numbers, next_row, n_nodes, n_after)
     link_rows(nodes, tallies, numbers, next_row, root, root + 1)
     for node in range(n_after - 1, n_nodes - 1, -1):

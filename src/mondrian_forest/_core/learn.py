@@ -9,7 +9,13 @@ from numpy.typing import NDArray
 
 from .extend import extend_trees
 from .memory import empty
-from .posterior import Hyperparameters, log_marginal_likelihood, renew_posterior, tally_labels
+from .posterior import (
+    Hyperparameters,
+    labels_in_order,
+    log_marginal_likelihood,
+    renew_posterior,
+    tally_labels,
+)
 from .sample import link_rows, sample_tree
 from .tree import NODE, TALLY, Records, RowLists, RowOrder, Tree, copy_depth_first, parents_first
 from .vector import padded_width
@@ -112,7 +118,7 @@ def learn_batch(
         scratch_like(rows) if scratch is None else scratch,
     )
     nodes, _, tallies = grove.tree(number)
-    tally_labels(nodes, tallies, labels, order, 0, len(nodes))
+    tally_labels(nodes, tallies, labels_in_order(labels, order), 0, len(nodes))
     renew(grove, number, settings, hyperparameters)
 
 

@@ -91,19 +91,24 @@ def heuristic_hyperparameters(
 
 
 @kernel
-def tally_labels(
-    nodes: Records,
-    tallies: Records,
-    labels: NDArray[np.float64],
-    row_order: NDArray[np.int32],
-    start: int,
-    stop: int,
-) -> None:
-    """Tally the labels in the nodes from start to stop, as sampled: children after parents."""
-    # Gathered first: in a loop of nothing else, many of the cache misses overlap.
+def labels_in_order(
+    labels: NDArray[np.float64], row_order: NDArray[np.int32]
+) -> NDArray[np.float64]:
+    """Gather labels; in a loop of nothing else, many of the cache misses overlap."""
     ordered = np.empty(len(row_order))
     for i in range(len(row_order)):
         ordered[i] = labels[row_order[i]]
+    return ordered
+
+
+@kernel
+def tally_labels(
+    nodes: Records, tallies: Records, ordered: NDArray[np.float64], start: int, stop: int
+) -> None:
+    """Tally the labels in the nodes from start to stop, as sampled: children after parents.
+
+    ``ordered`` has the labels in the order of ``RowOrder``.
+    """
     for node in range(stop - 1, start - 1, -1):
         if nodes[node].left_child != NO_CHILD:
             merge_tallies(nodes, tallies, node)

@@ -76,8 +76,8 @@ def _divide_in_python(
 ) -> int:
     middle = _partition_in_python(rows, row_order, start, stop, feature, threshold)
     for side, block in enumerate((rows[start:middle], rows[middle:stop])):
-        boxes[side, 0] = block.min(axis=0)
-        boxes[side, 1] = block.max(axis=0)
+        boxes[side, 0] = block.min(axis=0, initial=np.inf)
+        boxes[side, 1] = block.max(axis=0, initial=-np.inf)
     return middle
 
 
@@ -275,7 +275,7 @@ partition_vectors = cast(
 
 divide_vectors = cast(Callable[..., int], intrinsic(_divide) if IS_COMPILED else _divide_in_python)
 """The same with a last argument, shape (2, 2, width), which is set to the boxes of the two sides,
-lower and upper ends. Neither side may be empty."""
+lower and upper ends; the box of an empty side is inside out, from infinity to minus infinity."""
 
 find_outside_vectors = cast(
     Callable[..., int], intrinsic(_find_outside) if IS_COMPILED else _find_outside_in_python
