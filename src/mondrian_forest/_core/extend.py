@@ -28,8 +28,8 @@ from numpy.typing import NDArray
 from .kernel import kernel, prefetch
 from .posterior import (
     Hyperparameters,
-    labels_in_order,
     merge_tallies,
+    order_labels,
     set_posterior,
     set_share,
     tally_labels,
@@ -112,7 +112,7 @@ def extend_tree(
     # A copy, in which the rows of a group are neighbours.
     joining = np.empty((end - begin, padded_width(n_features)), dtype=np.float32)
     joining[:, :n_features] = rows[begin:end]
-    numbers = np.arange(begin, end).astype(np.int32)
+    numbers = np.arange(begin, end, dtype=np.int32)
     scratch = scratch_boxes(n_features)
     # All groups of a level are looked at before any of the next: they have nothing to do with each
     # other, so that the nodes of the next ones arrive while this one is looked at. There are never
@@ -494,7 +494,8 @@ def _sample_subtree(
         n_nodes,
         scratch,
     )
-    ordered = labels_in_order(labels, numbers)
+    ordered = np.empty(len(numbers))
+    order_labels(labels, numbers, ordered)
     tally_labels(nodes, tallies, ordered, n_nodes, n_after)
     tally_labels(nodes, tallies, ordered, root, root + 1)
     link_rows(nodes, tallies, numbers, next_row, n_nodes, n_after)

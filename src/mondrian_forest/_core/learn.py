@@ -8,11 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .extend import extend_trees
-from .memory import empty
+from .memory import empty, release
 from .posterior import (
     Hyperparameters,
-    labels_in_order,
     log_marginal_likelihood,
+    order_labels,
     renew_posterior,
     tally_labels,
 )
@@ -55,7 +55,8 @@ class Grove(NamedTuple):
     @property
     def depth(self) -> int:
         """Number of edges between the root and the deepest leaf of any tree."""
-        return int(self.tallies["height"][:, 0].max())
+        heights: list[int] = self.tallies["height"][:, 0].tolist()
+        return max(heights)  # of a few, faster than NumPy's
 
     def n_rows(self, number: int) -> int:
         """Return how many rows a tree has learned."""
@@ -106,6 +107,8 @@ def learn_batch(
     scratch: NDArray[np.float32] | None = None,
 ) -> None:
     """Sample one tree on all rows (Alg. 1)."""
+    if scratch is None:
+        scratch = scratch_like(rows)
     room = Tree(grove.nodes[number], grove.boxes[number], grove.tallies[number])
     order = grove.row_numbers[number, : len(rows)]
     grove.sizes[number] = sample_tree(
@@ -115,10 +118,14 @@ def learn_batch(
         random_state,
         room,
         order,
-        scratch_like(rows) if scratch is None else scratch,
+        scratch,
     )
+    for array in room:
+        release(array[grove.sizes[number] :])
     nodes, _, tallies = grove.tree(number)
-    tally_labels(nodes, tallies, labels_in_order(labels, order), 0, len(nodes))
+    ordered = scratch.ravel().view(np.float64)[: len(rows)]
+    order_labels(labels, order, ordered)
+    tally_labels(nodes, tallies, ordered, 0, len(nodes))
     renew(grove, number, settings, hyperparameters)
 
 

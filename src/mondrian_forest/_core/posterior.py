@@ -91,14 +91,12 @@ def heuristic_hyperparameters(
 
 
 @kernel
-def labels_in_order(
-    labels: NDArray[np.float64], row_order: NDArray[np.int32]
-) -> NDArray[np.float64]:
+def order_labels(
+    labels: NDArray[np.float64], row_order: NDArray[np.int32], ordered: NDArray[np.float64]
+) -> None:
     """Gather labels; in a loop of nothing else, many of the cache misses overlap."""
-    ordered = np.empty(len(row_order))
     for i in range(len(row_order)):
         ordered[i] = labels[row_order[i]]
-    return ordered
 
 
 @kernel

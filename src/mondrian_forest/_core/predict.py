@@ -172,72 +172,74 @@ def route(
     n_visits = 0
     n_exits = 0
     while n_waiting > 0:
-        n_waiting -= 1
-        node = waiting[n_waiting, 0]
-        start = waiting[n_waiting, 1]
-        stop = waiting[n_waiting, 2]
-        above = waiting[n_waiting, 3]
-        record = nodes[node]
-        left_child = record.left_child
-        if left_child != NO_CHILD:  # so that the next level arrives while this one is looked at
-            prefetch(nodes, left_child)
-            prefetch(nodes, left_child + 1)
-            prefetch(boxes, left_child)
-            prefetch(boxes, left_child + 1)
-        parent_time = 0.0 if above < 0 else nodes[visited[above]].split_time
-        duration = min(record.split_time, lifetime) - parent_time
-        visited[n_visits] = node
-        parents[n_visits] = above
-        for f in range(n_features):
-            box[0, f] = boxes[node, 0, f]
-            box[1, f] = boxes[node, 1, f]
-        # From the last one on: then the row that takes the place of one that is done with is past.
-        for k in range(find_outside(moving, start, stop, box, outside) - 1, -1, -1):
-            i = outside[k]
-            distance = 0.0
+        if n_waiting + 2 > len(waiting):
+            waiting = np.concatenate((waiting, np.empty_like(waiting)))
+        while 0 < n_waiting <= len(waiting) - 2:  # two loops, for the reason given there
+            n_waiting -= 1
+            node = waiting[n_waiting, 0]
+            start = waiting[n_waiting, 1]
+            stop = waiting[n_waiting, 2]
+            above = waiting[n_waiting, 3]
+            record = nodes[node]
+            left_child = record.left_child
+            if left_child != NO_CHILD:  # so that the next level arrives while this one is looked at
+                prefetch(nodes, left_child)
+                prefetch(nodes, left_child + 1)
+                prefetch(boxes, left_child)
+                prefetch(boxes, left_child + 1)
+            parent_time = 0.0 if above < 0 else nodes[visited[above]].split_time
+            duration = min(record.split_time, lifetime) - parent_time
+            visited[n_visits] = node
+            parents[n_visits] = above
             for f in range(n_features):
-                value = np.float64(moving[i, f])
-                low, high = np.float64(box[0, f]), np.float64(box[1, f])
-                distance += max(low - value, value - high, 0.0)
-            number = row_order[i]
-            branch_off = -math.expm1(-duration * distance)
-            weight = staying[number] * branch_off
-            staying[number] -= weight
-            exit_row[n_exits] = number
-            exit_visit[n_exits] = n_visits
-            exit_weight[n_exits] = weight
-            exit_branch_off[n_exits] = branch_off
-            exit_distance[n_exits] = distance
-            n_exits += weight > NEGLIGIBLE_WEIGHT
-            if staying[number] <= NEGLIGIBLE_WEIGHT:
-                stop -= 1
+                box[0, f] = boxes[node, 0, f]
+                box[1, f] = boxes[node, 1, f]
+            # From the last one on: then the row that takes the place of one that is done with is
+            # past.
+            for k in range(find_outside(moving, start, stop, box, outside) - 1, -1, -1):
+                i = outside[k]
+                distance = 0.0
                 for f in range(n_features):
-                    moving[i, f] = moving[stop, f]
-                row_order[i] = row_order[stop]
-        if left_child == NO_CHILD:
-            for i in range(start, stop):
-                exit_row[n_exits] = row_order[i]
+                    value = np.float64(moving[i, f])
+                    low, high = np.float64(box[0, f]), np.float64(box[1, f])
+                    distance += max(low - value, value - high, 0.0)
+                number = row_order[i]
+                branch_off = -math.expm1(-duration * distance)
+                weight = staying[number] * branch_off
+                staying[number] -= weight
+                exit_row[n_exits] = number
                 exit_visit[n_exits] = n_visits
-                exit_weight[n_exits] = staying[row_order[i]]
-                exit_branch_off[n_exits] = 1.0
-                exit_distance[n_exits] = 0.0
-                n_exits += 1
-        else:
-            middle = partition(
-                moving, row_order, start, stop, record.split_feature, record.threshold
-            )
-            if n_waiting + 2 > len(waiting):
-                waiting = np.concatenate((waiting, np.empty_like(waiting)))
-            for side in range(1, -1, -1):  # the left child ends on top and is followed first
-                first = middle if side == 1 else start
-                end = stop if side == 1 else middle
-                if first < end:
-                    waiting[n_waiting, 0] = left_child + side
-                    waiting[n_waiting, 1] = first
-                    waiting[n_waiting, 2] = end
-                    waiting[n_waiting, 3] = n_visits
-                    n_waiting += 1
-        n_visits += 1
+                exit_weight[n_exits] = weight
+                exit_branch_off[n_exits] = branch_off
+                exit_distance[n_exits] = distance
+                n_exits += weight > NEGLIGIBLE_WEIGHT
+                if staying[number] <= NEGLIGIBLE_WEIGHT:
+                    stop -= 1
+                    for f in range(n_features):
+                        moving[i, f] = moving[stop, f]
+                    row_order[i] = row_order[stop]
+            if left_child == NO_CHILD:
+                for i in range(start, stop):
+                    exit_row[n_exits] = row_order[i]
+                    exit_visit[n_exits] = n_visits
+                    exit_weight[n_exits] = staying[row_order[i]]
+                    exit_branch_off[n_exits] = 1.0
+                    exit_distance[n_exits] = 0.0
+                    n_exits += 1
+            else:
+                middle = partition(
+                    moving, row_order, start, stop, record.split_feature, record.threshold
+                )
+                for side in range(1, -1, -1):  # the left child ends on top and is followed first
+                    first = middle if side == 1 else start
+                    end = stop if side == 1 else middle
+                    if first < end:
+                        waiting[n_waiting, 0] = left_child + side
+                        waiting[n_waiting, 1] = first
+                        waiting[n_waiting, 2] = end
+                        waiting[n_waiting, 3] = n_visits
+                        n_waiting += 1
+            n_visits += 1
     return n_visits, n_exits
 
 

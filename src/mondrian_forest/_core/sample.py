@@ -319,7 +319,8 @@ def sample_tree(
     scratch : array of shape (n_rows, padded_width(n_features)) whose content does not matter
     """
     scratch[:, : rows.shape[1]] = rows
-    row_order[:] = np.arange(len(rows))
+    row_order[0], row_order[1:] = 0, 1
+    np.cumsum(row_order, out=row_order)  # counts up, without another array as large
     return sample_block(
         scratch,
         row_order,
