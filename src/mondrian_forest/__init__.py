@@ -6,14 +6,27 @@ Names are imported on first use, because scikit-learn alone takes about a second
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from .conformal import CalibratedDistribution, ConformalForest
     from .distribution import PredictiveDistribution, VarianceParts
     from .forest import MondrianForestRegressor
+    from .persistence import ModelFileError
 
 __version__ = "0.1.0"
 
-__all__ = ["MondrianForestRegressor", "PredictiveDistribution", "VarianceParts", "__version__"]
+__all__ = [
+    "CalibratedDistribution",
+    "ConformalForest",
+    "ModelFileError",
+    "MondrianForestRegressor",
+    "PredictiveDistribution",
+    "VarianceParts",
+    "__version__",
+]
 
 _HOME = {
+    "CalibratedDistribution": "conformal",
+    "ConformalForest": "conformal",
+    "ModelFileError": "persistence",
     "MondrianForestRegressor": "forest",
     "PredictiveDistribution": "distribution",
     "VarianceParts": "distribution",

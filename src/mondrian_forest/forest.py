@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 import math
 import os
@@ -19,6 +20,7 @@ from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils import assert_all_finite, check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from . import __version__
 from ._core.intake import is_finite, scale_rows, survey_features, survey_labels
 from ._core.learn import (
     Grove,
@@ -52,6 +54,7 @@ from ._core.predict import (
 from ._core.rng import random_states
 from ._core.tree import Tree
 from .distribution import PredictiveDistribution
+from .persistence import ModelFileError, read, write
 
 _POSTERIORS = {"hierarchical": HIERARCHICAL, "empirical": EMPIRICAL}
 _LARGEST_BLOCK = 2**17
@@ -318,6 +321,62 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
             self._grove = without_rows(self._grove)
             self._rows, self._labels = self._rows[:0].copy(), self._labels[:0].copy()
         return self
+
+    def save(self, path: str | os.PathLike[str], *, rows: bool = True) -> None:
+        """Write the fitted forest to a file that is safe to open anywhere.
+
+        An older file of that name is replaced in one step, so that a crash leaves it whole.
+
+        Parameters
+        ----------
+        path : str or path
+            The name of the file, for example ``"model.mf"``.
+        rows : bool, default=True
+            Keep all that learning needs: a loaded forest goes on exactly as this one would. False:
+            keep what prediction needs, without the training rows, as after ``freeze``.
+        """
+        check_is_fitted(self, "_grove")
+        forest = self if rows else copy.copy(self).freeze()
+        names = getattr(self, "feature_names_in_", None)
+        state = forest.__getstate__() | {
+            "parameters": self.get_params(deep=False),
+            "hyperparameters": self._hyperparameters(),
+            "feature_names": None if names is None else names.tolist(),
+        }
+        write(path, state, __version__)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], *, mmap: bool = False) -> MondrianForestRegressor:
+        """Open a file that ``save`` has written.
+
+        Nothing in a file is executed, and everything is checked: a file that is truncated, damaged
+        or made to do harm ends in a ``ModelFileError``.
+
+        Parameters
+        ----------
+        path : str or path
+        mmap : bool, default=False
+            Leave the arrays in the file and read what predictions ask for, when they do. Whatever
+            could lead the engine astray is still checked, but not that numbers are as they were
+            written. The file must not be cut short while the forest is in use; saving another
+            forest under the same name is fine.
+
+        Returns
+        -------
+        MondrianForestRegressor
+        """
+        state = read(path, mmap_rows=mmap)
+        try:
+            forest = cls(**state.pop("parameters"))
+            forest._check_parameters()
+        except (TypeError, ValueError) as error:
+            raise ModelFileError(f"{os.fspath(path)!r} is no sound model file: {error}") from None
+        forest.prior_mean_, forest.prior_scale_, forest.prior_rate_, forest.noise_variance_ = (
+            state.pop("hyperparameters")
+        )
+        forest._set_feature_range(*state.pop("feature_range"))
+        forest.__dict__.update(state)
+        return forest
 
     @property
     def trees_(self) -> list[Tree]:

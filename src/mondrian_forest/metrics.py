@@ -1,0 +1,369 @@
+"""How good a prediction with its uncertainty is: scores, calibration, and scorers.
+
+All functions take the true labels and a prediction, which is a ``PredictiveDistribution`` or, for
+other people's models, a pair of mean and standard deviation, taken as a Gaussian. Scores are means
+over rows; smaller is better.
+
+Calibration has two sides. Intervals must hold what they promise (``calibration_table``, ``pit``),
+and be no wider than needed (``sharpness``); ``crps`` and ``nlpd`` reward both.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple, Protocol, cast
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import ndtr, ndtri
+
+LEVELS = tuple(round(0.1 * k, 1) for k in range(1, 10))
+"""The levels of the paper's calibration tables: central intervals of 10% to 90%."""
+
+
+class _Distribution(Protocol):
+    """What the metrics ask of the predictive distributions of a number of rows."""
+
+    def __len__(self) -> int: ...
+    def mean(self) -> NDArray[np.float64]: ...
+    def std(self) -> NDArray[np.float64]: ...
+    def logpdf(self, y: ArrayLike) -> NDArray[np.float64]: ...
+    def cdf(self, y: ArrayLike) -> NDArray[np.float64]: ...
+    def crps(self, y: ArrayLike) -> NDArray[np.float64]: ...
+    def quantile(self, q: ArrayLike) -> NDArray[np.float64]: ...
+
+
+Prediction = _Distribution | tuple[ArrayLike, ArrayLike]
+
+
+class CalibrationTable(NamedTuple):
+    """How often central intervals hold the label.
+
+    Attributes
+    ----------
+    level : ndarray of shape (n_levels,)
+        Probability that the interval is meant to have.
+    observed : ndarray of shape (n_levels,)
+        Share of the rows whose label is in the interval.
+    difference : ndarray of shape (n_levels,)
+        Observed minus ideal: negative where intervals are too narrow.
+    """
+
+    level: NDArray[np.float64]
+    observed: NDArray[np.float64]
+    difference: NDArray[np.float64]
+
+    @property
+    def worst(self) -> float:
+        """The largest difference in size."""
+        return float(np.abs(self.difference).max())
+
+
+def rmse(y_true: ArrayLike, prediction: Prediction) -> float:
+    """Return the root mean squared error of the predictive mean.
+
+    Parameters
+    ----------
+    y_true : array-like of shape (n_rows,)
+    prediction : PredictiveDistribution or pair (mean, std)
+    """
+    labels, distribution = _checked(y_true, prediction)
+    return math.sqrt(np.mean((labels - distribution.mean()) ** 2))
+
+
+def nlpd(y_true: ArrayLike, prediction: Prediction) -> float:
+    """Return the mean negative log predictive density.
+
+    Parameters
+    ----------
+    y_true : array-like of shape (n_rows,)
+    prediction : PredictiveDistribution or pair (mean, std)
+    """
+    labels, distribution = _checked(y_true, prediction)
+    return -float(np.mean(distribution.logpdf(labels)))
+
+
+def crps(y_true: ArrayLike, prediction: Prediction) -> float:
+    """Return the mean continuous ranked probability score, which has the unit of y.
+
+    Parameters
+    ----------
+    y_true : array-like of shape (n_rows,)
+    prediction : PredictiveDistribution or pair (mean, std)
+    """
+    labels, distribution = _checked(y_true, prediction)
+    return float(np.mean(distribution.crps(labels)))
+
+
+def pinball_loss(y_true: ArrayLike, prediction: Prediction, q: float) -> float:
+    """Return the mean pinball loss of the predictive quantile of level ``q``.
+
+    Parameters
+    ----------
+    y_true : array-like of shape (n_rows,)
+    prediction : PredictiveDistribution or pair (mean, std)
+    q : float
+        Level between 0 and 1.
+    """
+    labels, distribution = _checked(y_true, prediction)
+    error = labels - distribution.quantile(_checked_level("q", q))
+    return float(np.mean(np.maximum(q * error, (q - 1.0) * error)))
+
+
+def pit(y_true: ArrayLike, prediction: Prediction, *, gaussian: bool = False) -> NDArray[Any]:
+    """Return the probability integral transform of each label: the predictive cdf there.
+
+    Of a calibrated prediction these values are uniform between 0 and 1.
+
+    Parameters
+    ----------
+    y_true : array-like of shape (n_rows,)
+    prediction : PredictiveDistribution or pair (mean, std)
+    gaussian : bool, default=False
+        Take the Gaussian with the predictive mean and variance instead, as the paper does.
+
+    Returns
+    -------
+    ndarray of shape (n_rows,)
+    """
+    labels, distribution = _checked(y_true, prediction)
+    if gaussian:
+        distribution = _Gaussian(distribution.mean(), distribution.std())
+    return distribution.cdf(labels)
+
+
+def calibration_table(
+    y_true: ArrayLike,
+    prediction: Prediction,
+    levels: ArrayLike = LEVELS,
+    *,
+    gaussian: bool = False,
+) -> CalibrationTable:
+    """Compare the share of labels in central prediction intervals with the ideal.
+
+    Parameters
+    ----------
+    y_true : array-like of shape (n_rows,)
+    prediction : PredictiveDistribution or pair (mean, std)
+    levels : array-like of shape (n_levels,), default=0.1 to 0.9
+        Probabilities of the intervals.
+    gaussian : bool, default=False
+        Take intervals from the Gaussian with the predictive mean and variance, as the paper's
+        tables do, and not from the prediction's own quantiles.
+
+    Returns
+    -------
+    CalibrationTable
+    """
+    level = np.atleast_1d(np.asarray(levels, dtype=np.float64))
+    if level.ndim != 1 or not np.all((level >= 0.0) & (level <= 1.0)):
+        raise ValueError(f"levels must be numbers from 0 to 1, got {levels!r}.")
+    # Inside the central interval of a level is the same as within half of it from the median.
+    distance = np.sort(np.abs(pit(y_true, prediction, gaussian=gaussian) - 0.5))
+    observed = np.searchsorted(distance, 0.5 * level, side="right") / len(distance)
+    return CalibrationTable(level, observed, observed - level)
+
+
+def sharpness(prediction: Prediction, level: float = 0.9) -> float:
+    """Return the mean width of the central prediction intervals.
+
+    Parameters
+    ----------
+    prediction : PredictiveDistribution or pair (mean, std)
+    level : float, default=0.9
+        Probability of the intervals.
+    """
+    level = _checked_level("level", level)
+    ends = _as_distribution(prediction).quantile([0.5 - 0.5 * level, 0.5 + 0.5 * level])
+    return float(np.mean(ends[:, 1] - ends[:, 0]))
+
+
+def summary(y_true: ArrayLike, prediction: Prediction) -> dict[str, float]:
+    """Return all scores at once.
+
+    Parameters
+    ----------
+    y_true : array-like of shape (n_rows,)
+    prediction : PredictiveDistribution or pair (mean, std)
+
+    Returns
+    -------
+    dict
+        ``rmse``, ``nlpd``, ``crps``, ``coverage_90`` (the share of labels in 90% intervals),
+        ``width_90`` (their mean width) and ``worst_coverage_error`` (over levels of 10% to 90%).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from mondrian_forest.metrics import summary
+    >>> y = np.random.default_rng(0).normal(size=10_000)
+    >>> scores = summary(y, (np.zeros(10_000), np.ones(10_000)))
+    >>> {name: round(score, 2) for name, score in scores.items()}  # doctest: +NORMALIZE_WHITESPACE
+    {'rmse': 1.0, 'nlpd': 1.42, 'crps': 0.56, 'coverage_90': 0.9, 'width_90': 3.29,
+     'worst_coverage_error': 0.01}
+    """
+    labels, distribution = _checked(y_true, prediction)
+    table = calibration_table(labels, distribution)
+    return {
+        "rmse": rmse(labels, distribution),
+        "nlpd": nlpd(labels, distribution),
+        "crps": crps(labels, distribution),
+        "coverage_90": float(table.observed[-1]),
+        "width_90": sharpness(distribution, 0.9),
+        "worst_coverage_error": table.worst,
+    }
+
+
+def neg_nlpd(estimator: Any, X: ArrayLike, y: ArrayLike) -> float:
+    """Score an estimator by minus its NLPD: larger is better, as scikit-learn's scorers have it.
+
+    Parameters
+    ----------
+    estimator : estimator
+        A fitted forest, a pipeline that ends with one, a search over one, or any regressor whose
+        ``predict`` takes ``return_std``.
+    X : array-like of shape (n_rows, n_features)
+    y : array-like of shape (n_rows,)
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_diabetes
+    >>> from sklearn.model_selection import cross_val_score
+    >>> from mondrian_forest import MondrianForestRegressor
+    >>> from mondrian_forest.metrics import neg_nlpd
+    >>> X, y = load_diabetes(return_X_y=True)
+    >>> forest = MondrianForestRegressor(random_state=0)
+    >>> bool((cross_val_score(forest, X, y, scoring=neg_nlpd) > -6).all())
+    True
+    """
+    return -nlpd(y, predict_distribution(estimator, X))
+
+
+def neg_crps(estimator: Any, X: ArrayLike, y: ArrayLike) -> float:
+    """Score an estimator by minus its CRPS: larger is better, as scikit-learn's scorers have it.
+
+    Parameters
+    ----------
+    estimator : estimator
+        As for ``neg_nlpd``.
+    X : array-like of shape (n_rows, n_features)
+    y : array-like of shape (n_rows,)
+    """
+    return -crps(y, predict_distribution(estimator, X))
+
+
+def predict_distribution(estimator: Any, X: ArrayLike) -> Prediction:
+    """Return the predictive distribution of an estimator, also through pipelines and searches.
+
+    Parameters
+    ----------
+    estimator : estimator
+        As for ``neg_nlpd``.
+    X : array-like of shape (n_rows, n_features)
+
+    Returns
+    -------
+    PredictiveDistribution, or pair (mean, std) from estimators that give no more
+    """
+    if hasattr(estimator, "predict_distribution"):
+        return cast(_Distribution, estimator.predict_distribution(X))
+    if hasattr(estimator, "best_estimator_"):
+        return predict_distribution(estimator.best_estimator_, X)
+    if hasattr(estimator, "steps"):
+        return predict_distribution(estimator[-1], estimator[:-1].transform(X))
+    try:
+        mean, std = estimator.predict(X, return_std=True)
+    except TypeError:
+        raise TypeError(
+            f"{type(estimator).__name__} predicts no uncertainty: it has no predict_distribution, "
+            "and its predict does not take return_std."
+        ) from None
+    return mean, std
+
+
+class _Gaussian:
+    """Gaussian predictions, for models that give mean and standard deviation only."""
+
+    def __init__(self, mean: NDArray[np.float64], std: NDArray[np.float64]) -> None:
+        self._mean = mean
+        self._std = std
+
+    def __len__(self) -> int:
+        return len(self._mean)
+
+    def mean(self) -> NDArray[np.float64]:
+        return self._mean
+
+    def std(self) -> NDArray[np.float64]:
+        return self._std
+
+    def logpdf(self, y: ArrayLike) -> NDArray[np.float64]:
+        z = self._standardised(y)
+        return -0.5 * z * z - np.log(self._std) - 0.5 * math.log(2.0 * math.pi)
+
+    def cdf(self, y: ArrayLike) -> NDArray[np.float64]:
+        return np.asarray(ndtr(self._standardised(y)))
+
+    def crps(self, y: ArrayLike) -> NDArray[np.float64]:
+        z = self._standardised(y)
+        density = np.exp(-0.5 * z * z) / math.sqrt(2.0 * math.pi)
+        score = z * (2.0 * ndtr(z) - 1.0) + 2.0 * density - 1.0 / math.sqrt(math.pi)
+        return np.asarray(self._std * score)
+
+    def quantile(self, q: ArrayLike) -> NDArray[np.float64]:
+        deviations = np.multiply.outer(self._std, ndtri(np.asarray(q, dtype=np.float64)))
+        return np.asarray((self._mean + deviations.T).T)
+
+    def _standardised(self, y: ArrayLike) -> NDArray[np.float64]:
+        return (np.asarray(y, dtype=np.float64) - self._mean) / self._std
+
+
+def _as_distribution(prediction: Prediction) -> _Distribution:
+    if not isinstance(prediction, tuple | list):
+        if not hasattr(prediction, "quantile") or not hasattr(prediction, "logpdf"):
+            raise TypeError(
+                "prediction must be a PredictiveDistribution or a pair (mean, std), "
+                f"got {type(prediction).__name__}."
+            )
+        return prediction
+    if len(prediction) != 2:
+        raise ValueError(f"prediction must be a pair (mean, std), got {len(prediction)} values.")
+    mean, std = (np.asarray(part, dtype=np.float64) for part in prediction)
+    if mean.ndim != 1 or mean.shape != std.shape:
+        raise ValueError(
+            "mean and std must have one value for each row, "
+            f"got shapes {mean.shape} and {std.shape}."
+        )
+    if not (np.all(np.isfinite(mean)) and np.all(np.isfinite(std))):
+        raise ValueError("mean and std must be finite.")
+    if not np.all(std > 0.0):
+        raise ValueError(
+            f"std must be positive, got {std.min():g}: give a certain prediction a small floor."
+        )
+    return _Gaussian(mean, std)
+
+
+def _checked(
+    y_true: ArrayLike, prediction: Prediction
+) -> tuple[NDArray[np.float64], _Distribution]:
+    distribution = _as_distribution(prediction)
+    labels = np.asarray(y_true)
+    if labels.dtype.kind not in "biuf":
+        raise ValueError(f"y_true must be numbers, got {labels.dtype} values.")
+    labels = labels.astype(np.float64)
+    if labels.shape != (len(distribution),):
+        raise ValueError(
+            f"y_true must have one value for each of the {len(distribution)} rows predicted, "
+            f"got shape {labels.shape}."
+        )
+    if len(labels) == 0:
+        raise ValueError("There are no rows to score.")
+    if not np.all(np.isfinite(labels)):
+        raise ValueError("y_true must be finite.")
+    return labels, distribution
+
+
+def _checked_level(name: str, level: float) -> float:
+    if not 0.0 <= level <= 1.0:
+        raise ValueError(f"{name} must be a number from 0 to 1, got {level!r}.")
+    return level

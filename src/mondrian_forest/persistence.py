@@ -1,0 +1,348 @@
+"""Model files: safetensors with a JSON header, never pickle.
+
+A file holds arrays, and text that describes them. Opening it runs no code, and nothing in it is
+believed before it has been checked: damage is found by checksums, and arrays that would lead a
+kernel astray by looking at every index. What fails ends in one ``ModelFileError``.
+
+The text is the entry ``mondrian_forest`` of the file's metadata: a checksum (SHA-256), a space, and
+the JSON object that it belongs to, which has the checksums of all arrays. Equal forests have equal
+files. Format 1:
+
+==================  =========================================================================
+``sizes``           number of nodes of each tree
+``nodes``           records of type ``NODE`` as bytes, for each tree, padded to the largest
+``boxes``           lower and upper ends for each node
+``tallies``         records of type ``TALLY`` as bytes; without rows, those of the roots alone
+``row_numbers``     which rows the leaves hold
+``rows, labels``    training rows as the trees see them, and their labels; empty without rows
+``random_states``   the random stream of each tree
+``feature_range``   lower and upper ends of the range that is mapped to [0, 1]
+``seen_range``      lower and upper ends of the rows seen
+``log_likelihoods`` of the labels given each tree, if the rows that say so are left out
+==================  =========================================================================
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import math
+import mmap
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save_file
+
+from ._core.check import FAULTS, find_fault
+from ._core.learn import Grove, Settings, trimmed
+from ._core.memory import empty
+from ._core.posterior import EMPIRICAL, HIERARCHICAL, Hyperparameters, LabelSums
+from ._core.tree import NODE, TALLY
+
+FORMAT_VERSION = 1
+_ENTRY = "mondrian_forest"
+
+Arrays = dict[str, NDArray[Any]]
+
+_DTYPES = {
+    "sizes": "I64",
+    "nodes": "U8",
+    "boxes": "F32",
+    "tallies": "U8",
+    "row_numbers": "I32",
+    "rows": "F32",
+    "labels": "F64",
+    "random_states": "U64",
+    "feature_range": "F64",
+    "seen_range": "F64",
+    "log_likelihoods": "F64",
+}
+_NUMPY = {"I64": "<i8", "U8": "u1", "F32": "<f4", "I32": "<i4", "F64": "<f8", "U64": "<u8"}
+
+
+class ModelFileError(ValueError):
+    """A model file that is damaged, or is none."""
+
+
+def write(path: str | os.PathLike[str], state: dict[str, Any], library_version: str) -> None:
+    """Write the state of a fitted forest; until that is done, an older file stays as it is."""
+    header, arrays = _pack(state)
+    header["library_version"] = library_version
+    header["sha256"] = {name: _checksum(array) for name, array in arrays.items()}
+    with _replacing(Path(path)) as unfinished:
+        save_file(arrays, unfinished, {_ENTRY: _sealed(json.dumps(header, allow_nan=False))})
+
+
+def read(path: str | os.PathLike[str], *, mmap_rows: bool = False) -> dict[str, Any]:
+    """Return the state that was written, checked.
+
+    With ``mmap_rows`` the arrays stay in the file until they are needed. Then their checksums are
+    not computed, and the boxes of a frozen forest are not looked at: neither can lead a kernel
+    astray.
+    """
+    try:
+        header, arrays = _open(Path(path))
+        version = header.get("format_version")
+        if version != FORMAT_VERSION:
+            raise ModelFileError(
+                f"it has format {version!r}, and this version of mondrian-forest reads "
+                f"{FORMAT_VERSION}: install a newer one"
+            )
+        if not mmap_rows:
+            for name, array in arrays.items():
+                if header["sha256"].get(name) != _checksum(array):
+                    raise ModelFileError(f"the array {name!r} has changed since it was written")
+            arrays = {name: _copy(array) for name, array in arrays.items()}
+        return _unpack(header, arrays, reads_boxes=not mmap_rows)
+    except (
+        ValueError,
+        LookupError,
+        TypeError,
+        AttributeError,
+        ArithmeticError,
+        RecursionError,
+    ) as error:
+        what = str(error) if isinstance(error, ModelFileError) else "its description is incomplete"
+        raise ModelFileError(f"{os.fspath(path)!r} is no sound model file: {what}.") from None
+
+
+def _checksum(content: Any) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def _sealed(text: str) -> str:
+    """Put the checksum of a text before it."""
+    return f"{_checksum(text.encode())} {text}"
+
+
+def _copy(array: NDArray[Any]) -> NDArray[Any]:
+    copy = empty(array.shape, array.dtype)
+    copy[...] = array
+    return copy
+
+
+@contextlib.contextmanager
+def _replacing(path: Path) -> Iterator[Path]:
+    """Give a name to write to; put the file in place when it is complete, and on the disk."""
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    os.close(handle)
+    try:
+        yield Path(name)
+        with open(name, "rb") as file:
+            os.fsync(file.fileno())
+        # Temporary files are private; a model file gets the permissions of any other new file.
+        mask = os.umask(0)
+        os.umask(mask)
+        os.chmod(name, 0o666 & ~mask)
+        os.replace(name, path)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(name)
+        raise
+
+
+def _open(path: Path) -> tuple[dict[str, Any], Arrays]:
+    """Return the description of a file, and its arrays as views of the file."""
+    try:
+        with open(path, "rb") as file:
+            # Copy on write: the arrays can be changed, the file never is.
+            pages = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
+        with safe_open(path, framework="np") as file:  # which checks that all is where it says
+            metadata = file.metadata() or {}
+            shapes = {name: file.get_slice(name).get_shape() for name in file.keys()}  # noqa: SIM118
+    except (SafetensorError, ValueError):
+        raise ModelFileError("it is truncated, or of another kind") from None
+    if _ENTRY not in metadata:
+        raise ModelFileError("it was written by other software")
+    _, _, text = metadata[_ENTRY].partition(" ")
+    if metadata[_ENTRY] != _sealed(text):
+        raise ModelFileError("its description has changed since it was written")
+    header = json.loads(text)
+    start = 8 + int.from_bytes(pages[:8], "little")
+    entries = json.loads(pages[8:start])
+    arrays = {}
+    for name, shape in shapes.items():
+        if entries[name]["dtype"] != _DTYPES.get(name):
+            raise ModelFileError(f"the array {name!r} is unknown, or of the wrong type")
+        first = start + entries[name]["data_offsets"][0]
+        dtype = np.dtype(_NUMPY[_DTYPES[name]])
+        if math.prod(shape) == 0:
+            arrays[name] = np.empty(shape, dtype)
+        else:
+            arrays[name] = np.frombuffer(pages, dtype, math.prod(shape), first).reshape(shape)
+    return header, arrays
+
+
+def _pack(state: dict[str, Any]) -> tuple[dict[str, Any], Arrays]:
+    grove = trimmed(state["_grove"])
+    header = {
+        "format_version": FORMAT_VERSION,
+        "parameters": {name: _to_json(name, value) for name, value in state["parameters"].items()},
+        "settings": _to_json("settings", list(state["_settings"])),
+        "hyperparameters": list(state["hyperparameters"]),
+        "label_sums": list(state["_label_sums"]),
+        "review_at": state["_review_at"],
+        "has_rescaled": state["_has_rescaled"],
+        "is_linked": grove.is_linked,
+        "feature_names": state["feature_names"],
+    }
+    n_trees = grove.n_trees
+    arrays = {
+        "sizes": grove.sizes,
+        "nodes": _as_bytes(grove.nodes),
+        "boxes": grove.boxes,
+        "tallies": _as_bytes(grove.tallies),
+        "row_numbers": grove.row_numbers,
+        "rows": state["_rows"],
+        "labels": state["_labels"],
+        "random_states": state["_random_states"],
+        "feature_range": np.stack(state["feature_range_"]),
+        "seen_range": np.stack(state["_seen_range"]),
+        "log_likelihoods": state.get("_log_likelihoods", np.empty(0)),
+    }
+    assert arrays["nodes"].shape == (n_trees, grove.nodes.shape[1], NODE.itemsize)
+    return header, {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+
+
+def _as_bytes(records: NDArray[Any]) -> NDArray[np.uint8]:
+    plain = np.ascontiguousarray(records)
+    return plain.view(np.uint8).reshape(*plain.shape, plain.dtype.itemsize)
+
+
+def _as_records(content: NDArray[np.uint8], dtype: np.dtype[Any]) -> NDArray[Any]:
+    _require(content.ndim == 3 and content.shape[2] == dtype.itemsize, "an array has a wrong shape")
+    n_trees, n_records, itemsize = content.shape
+    return content.reshape(n_trees, n_records * itemsize).view(dtype)
+
+
+def _to_json(name: str, value: Any) -> Any:
+    """Return a value that JSON has; infinite numbers become text."""
+    if isinstance(value, np.random.RandomState):
+        kind, keys, *rest = value.get_state()
+        return {"RandomState": [kind, np.asarray(keys).tolist(), *rest]}
+    if isinstance(value, tuple | list | np.ndarray):
+        return [_to_json(name, entry) for entry in value]
+    if isinstance(value, np.generic):
+        value = value.item()
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    raise ValueError(f"{name}={value!r} cannot be saved: use a number, a text or None.")
+
+
+def _from_json(value: Any) -> Any:
+    if isinstance(value, dict):
+        state = np.random.RandomState()
+        try:
+            kind, keys, *rest = value["RandomState"]
+            state.set_state((kind, np.array(keys, dtype=np.uint32), *rest))
+        except (ValueError, OverflowError):
+            raise ModelFileError("the state of a random generator is wrong") from None
+        return state
+    if isinstance(value, list):
+        return tuple(_from_json(entry) for entry in value)
+    return float(value) if value in ("inf", "-inf", "nan") else value
+
+
+def _require(condition: Any, what: str) -> None:
+    if not condition:
+        raise ModelFileError(what)
+
+
+def _number(value: Any, least: float = -math.inf) -> float:
+    _require(type(value) in (int, float) and least <= value < math.inf, "a number is out of range")
+    return float(value)
+
+
+def _count(value: Any, least: int = 0) -> int:
+    _require(type(value) is int and least <= value < 2**62, "a number is out of range")
+    return int(value)
+
+
+def _unpack(header: dict[str, Any], arrays: Arrays, *, reads_boxes: bool) -> dict[str, Any]:
+    _require(set(arrays) == set(_DTYPES), "an array is missing")
+    min_samples_split, lifetime, posterior = _from_json(header["settings"])
+    _require(posterior in (HIERARCHICAL, EMPIRICAL), "the posterior is unknown")
+    _require(isinstance(lifetime, float) and lifetime > 0.0, "the lifetime is out of range")
+    mean, scale, rate, noise = header["hyperparameters"]
+    n_rows, label_mean, squared_deviation = header["label_sums"]
+    state: dict[str, Any] = {
+        "parameters": {name: _from_json(value) for name, value in header["parameters"].items()},
+        "_settings": Settings(_count(min_samples_split, 2), lifetime, posterior),
+        "hyperparameters": Hyperparameters(
+            _number(mean), *(_number(value, 5e-324) for value in (scale, rate, noise))
+        ),
+        "_label_sums": LabelSums(
+            _count(n_rows, 1), _number(label_mean), _number(squared_deviation, 0.0)
+        ),
+        "_review_at": _count(header["review_at"]),
+        "_has_rescaled": header["has_rescaled"] is True,
+        "n_samples_seen_": n_rows,
+    }
+    sizes, boxes, rows, labels = (arrays[name] for name in ("sizes", "boxes", "rows", "labels"))
+    n_trees, n_features = len(sizes), boxes.shape[-1]
+    nodes, tallies = _as_records(arrays["nodes"], NODE), _as_records(arrays["tallies"], TALLY)
+    learns = len(rows) > 0
+    shapes = {
+        "sizes": (n_trees,),
+        "boxes": (*nodes.shape, 2, n_features),
+        "row_numbers": (n_trees, n_rows if learns else 0),
+        "rows": (n_rows if learns else 0, n_features),
+        "labels": (n_rows if learns else 0,),
+        "random_states": (n_trees, 4),
+        "feature_range": (2, n_features),
+        "seen_range": (2, n_features),
+        "log_likelihoods": (0 if learns or posterior == EMPIRICAL else n_trees,),
+    }
+    for name, shape in shapes.items():
+        _require(arrays[name].shape == shape, f"the array {name!r} has a wrong shape")
+    _require(n_trees > 0 and n_features > 0 and len(nodes) == n_trees, "there are no trees")
+    _require(
+        tallies.shape == (n_trees, nodes.shape[1] if learns else 1), "an array has a wrong shape"
+    )
+    _require(np.all((sizes >= 1) & (sizes <= nodes.shape[1])), "the size of a tree is wrong")
+    for name in ("rows", "labels", "feature_range", "seen_range", "log_likelihoods"):
+        _require(np.all(np.isfinite(arrays[name])), f"the array {name!r} is not finite")
+    for name in ("feature_range", "seen_range"):
+        _require(np.all(arrays[name][0] <= arrays[name][1]), f"the array {name!r} is wrong")
+    _require(arrays["random_states"].any(axis=1).all(), "the state of a random generator is wrong")
+    grove = Grove(sizes, nodes, boxes, tallies, arrays["row_numbers"], header["is_linked"] is True)
+    for number, size in enumerate(sizes):
+        fault = find_fault(
+            nodes[number, :size],
+            boxes[number, :size],
+            tallies[number, : size if learns else 1],
+            grove.row_numbers[number],
+            grove.is_linked,
+            n_rows,
+            reads_boxes or learns,
+        )
+        _require(fault == 0, f"in tree {number}, {FAULTS[fault]}")
+    names = header["feature_names"]
+    if names is not None:
+        _require(
+            isinstance(names, list)
+            and len(names) == n_features
+            and all(isinstance(name, str) for name in names),
+            "the feature names are wrong",
+        )
+        state["feature_names_in_"] = np.array(names, dtype=object)
+    if len(arrays["log_likelihoods"]) > 0:
+        state["_log_likelihoods"] = arrays["log_likelihoods"]
+    return state | {
+        "_grove": grove,
+        "_rows": rows,
+        "_labels": labels,
+        "_random_states": arrays["random_states"],
+        "feature_range": tuple(arrays["feature_range"]),
+        "_seen_range": tuple(arrays["seen_range"]),
+        "n_features_in_": n_features,
+    }

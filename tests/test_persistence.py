@@ -1,0 +1,406 @@
+"""Model files: round trips, atomic writing, and what damage or malice can do (nothing)."""
+
+import contextlib
+import json
+import os
+import pickle
+import signal
+import stat
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from safetensors.numpy import save_file
+
+from mondrian_forest import ModelFileError, MondrianForestRegressor, persistence
+from mondrian_forest._core.tree import NODE, TALLY
+
+FIXTURES = Path(__file__).parent / "fixtures"
+
+
+def stream(n_rows, n_features=4, seed=0):
+    generator = np.random.default_rng(seed)
+    X = generator.random((n_rows, n_features))
+    return X, X[:, 0] + np.sin(5 * X[:, 1]) + 0.1 * generator.standard_normal(n_rows)
+
+
+def forest(*, online=False, **parameters):
+    X, y = stream(300)
+    model = MondrianForestRegressor(4, random_state=0, **parameters).fit(X[:200], y[:200])
+    return model.partial_fit(X[200:], y[200:]) if online else model
+
+
+def assert_same(model, other):
+    X, _ = stream(50, seed=1)
+    for expected, found in zip(
+        model.predict(X, return_std=True), other.predict(X, return_std=True), strict=True
+    ):
+        np.testing.assert_array_equal(expected, found)
+    np.testing.assert_array_equal(
+        model.predict_quantiles(X, [0.1, 0.9]), other.predict_quantiles(X, [0.1, 0.9])
+    )
+
+
+def sign(path, header, arrays):
+    """Write a file whose checksums are right, whatever is in it."""
+    header = header | {"sha256": {name: persistence._checksum(a) for name, a in arrays.items()}}
+    save_file(arrays, path, {"mondrian_forest": persistence._sealed(json.dumps(header))})
+
+
+def content(path):
+    header, arrays = persistence._open(Path(path))
+    return header, {name: array.copy() for name, array in arrays.items()}
+
+
+@pytest.mark.parametrize("mmap", [False, True])
+@pytest.mark.parametrize("rows", [False, True])
+@pytest.mark.parametrize("online", [False, True])
+@pytest.mark.parametrize("posterior", ["hierarchical", "empirical"])
+def test_a_loaded_forest_predicts_and_learns_as_the_saved_one(
+    tmp_path, posterior, online, rows, mmap
+):
+    model = forest(online=online, posterior=posterior, lifetime=30.0, n_jobs=2)
+    path = tmp_path / "model.mf"
+    model.save(path, rows=rows)
+    loaded = MondrianForestRegressor.load(path, mmap=mmap)
+    assert loaded.get_params() == model.get_params()
+    assert loaded.n_samples_seen_ == model.n_samples_seen_
+    assert_same(model, loaded)
+    if posterior == "hierarchical":
+        np.testing.assert_array_equal(
+            model.log_marginal_likelihood_, loaded.log_marginal_likelihood_
+        )
+    X, y = stream(100, seed=2)
+    if rows:
+        before = path.read_bytes()
+        for chunk in range(0, 100, 20):
+            for each in (model, loaded):
+                each.partial_fit(X[chunk : chunk + 20], y[chunk : chunk + 20])
+        assert_same(model, loaded)
+        assert path.read_bytes() == before
+    else:
+        assert not model._is_frozen()
+        with pytest.raises(ValueError, match="dropped its training rows"):
+            loaded.partial_fit(X, y)
+
+
+def test_another_process_reads_the_same_bits_and_goes_on_identically(tmp_path):
+    model = forest(online=True)
+    model.save(tmp_path / "model.mf")
+    X, y = stream(60, seed=3)
+    np.savez(tmp_path / "data.npz", X=X, y=y)
+    code = """
+import sys, numpy as np
+from mondrian_forest import MondrianForestRegressor
+data = np.load(sys.argv[1] + "/data.npz")
+forest = MondrianForestRegressor.load(sys.argv[1] + "/model.mf")
+forest.save(sys.argv[1] + "/again.mf")
+before = forest.predict(data["X"])
+after = forest.partial_fit(data["X"], data["y"]).predict(data["X"])
+np.savez(sys.argv[1] + "/found.npz", before=before, after=after)
+"""
+    subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True)
+    found = np.load(tmp_path / "found.npz")
+    np.testing.assert_array_equal(found["before"], model.predict(X))
+    np.testing.assert_array_equal(found["after"], model.partial_fit(X, y).predict(X))
+    assert (tmp_path / "model.mf").read_bytes() == (tmp_path / "again.mf").read_bytes()
+
+
+def test_names_and_all_kinds_of_parameters_survive(tmp_path):
+    X, y = stream(100)
+    table = pd.DataFrame(X, columns=["a", "b", "ü", "d"])
+    model = MondrianForestRegressor(
+        np.int64(3),
+        feature_range=(np.zeros(4), [2.0, 1, 1, 1]),
+        noise_variance=np.float32(0.5),
+        random_state=np.random.RandomState(7),
+    ).fit(table, y)
+    model.save(tmp_path / "model.mf")
+    loaded = MondrianForestRegressor.load(tmp_path / "model.mf")
+    assert list(loaded.feature_names_in_) == ["a", "b", "ü", "d"]
+    assert loaded.feature_range == ((0.0,) * 4, (2.0, 1, 1, 1))
+    np.testing.assert_array_equal(model.predict(table), loaded.predict(table))
+    with pytest.warns(UserWarning, match="valid feature names"):
+        loaded.predict(X)
+    np.testing.assert_array_equal(  # the generator is where it was: fits again in the same way
+        model.fit(table, y).predict(table), loaded.fit(table, y).predict(table)
+    )
+
+
+def test_what_cannot_be_saved_is_named(tmp_path):
+    model = forest()
+    model.set_params(n_jobs={"two": 2})
+    with pytest.raises(ValueError, match=r"n_jobs=.* cannot be saved"):
+        model.save(tmp_path / "model.mf")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_file_is_hardly_larger_than_the_arrays(tmp_path):
+    X, y = stream(20_000)
+    model = MondrianForestRegressor(10, random_state=0).fit(X, y)
+    model.save(tmp_path / "model.mf")
+    arrays = sum(array.nbytes for tree in model.trees_ for array in tree)
+    arrays += model._rows.nbytes + model._labels.nbytes + model._grove.row_numbers.nbytes
+    assert arrays < (tmp_path / "model.mf").stat().st_size < 1.1 * arrays
+
+
+def test_no_training_row_is_in_a_file_without_rows(tmp_path):
+    X, y = stream(300)
+    y[17] = 123.456789
+    model = MondrianForestRegressor(3, random_state=0).fit(X, y)
+    model.save(tmp_path / "full.mf")
+    model.save(tmp_path / "frozen.mf", rows=False)
+    assert y[17].tobytes() in (tmp_path / "full.mf").read_bytes()
+    assert y[17].tobytes() not in (tmp_path / "frozen.mf").read_bytes()
+
+
+def test_a_file_is_replaced_in_one_step_with_ordinary_permissions(tmp_path):
+    path = tmp_path / "model.mf"
+    path.write_text("old")
+    forest().save(path)
+    MondrianForestRegressor.load(path)
+    ordinary = tmp_path / "ordinary"
+    ordinary.touch()
+    assert stat.S_IMODE(path.stat().st_mode) == stat.S_IMODE(ordinary.stat().st_mode)
+    assert {entry.name for entry in tmp_path.iterdir()} == {"model.mf", "ordinary"}
+
+
+def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatch):
+    path = tmp_path / "model.mf"
+    model = forest()
+    model.save(path)
+    before = path.read_bytes()
+
+    def fill_the_disk(_arrays, name, _metadata):
+        Path(name).write_bytes(b"half of it")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(persistence, "save_file", fill_the_disk)
+    with pytest.raises(OSError, match="No space left"):
+        model.save(path)
+    assert path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_process_that_is_killed_while_saving_leaves_a_whole_file(tmp_path):
+    path = tmp_path / "model.mf"
+    code = """
+import sys
+from mondrian_forest import MondrianForestRegressor
+forest = MondrianForestRegressor.load(sys.argv[1])
+print("ready", flush=True)
+while True:
+    forest.save(sys.argv[1])
+"""
+    model = forest()
+    model.save(path)
+    for delay in (0.0, 0.01, 0.03):
+        with subprocess.Popen(
+            [sys.executable, "-c", code, str(path)], stdout=subprocess.PIPE
+        ) as child:
+            child.stdout.readline()
+            time.sleep(delay)
+            child.send_signal(signal.SIGKILL)
+        assert_same(model, MondrianForestRegressor.load(path))
+
+
+def test_what_is_no_model_file_is_said_to_be_none(tmp_path):
+    text, nothing, other, pickled = (tmp_path / name for name in ("text", "nothing", "other", "p"))
+    text.write_text("a,b,c\n1,2,3\n" * 100)
+    nothing.touch()
+    save_file({"weights": np.zeros(3)}, other)
+    pickled.write_bytes(pickle.dumps(forest()))
+    for path in (text, nothing, other, pickled):
+        with pytest.raises(ModelFileError, match="is no sound model file"):
+            MondrianForestRegressor.load(path)
+    with pytest.raises(FileNotFoundError):
+        MondrianForestRegressor.load(tmp_path / "absent.mf")
+    with pytest.raises(OSError, match="directory"):
+        MondrianForestRegressor.load(tmp_path)
+
+
+def test_a_file_of_a_later_format_says_so(tmp_path):
+    path = tmp_path / "model.mf"
+    forest().save(path)
+    header, arrays = content(path)
+    sign(path, header | {"format_version": 2}, arrays)
+    with pytest.raises(ModelFileError, match=r"it has format 2, and .* reads 1"):
+        MondrianForestRegressor.load(path)
+
+
+@pytest.mark.parametrize("name", ["format_1.mf", "format_1_frozen.mf"])
+def test_files_of_older_formats_keep_loading(name):
+    """The files were written by ``write_fixture`` below, at the version that introduced them."""
+    loaded = MondrianForestRegressor.load(FIXTURES / name)
+    expected = json.loads((FIXTURES / "format_1.json").read_text())
+    mean, std = loaded.predict(expected["X"], return_std=True)
+    np.testing.assert_allclose(mean, expected["mean"], rtol=1e-12)
+    np.testing.assert_allclose(std, expected["std"], rtol=1e-12)
+    if "frozen" not in name:
+        loaded.partial_fit(expected["X"], expected["mean"])
+        assert loaded.n_samples_seen_ == 60 + len(expected["X"])
+
+
+def write_fixture(version):
+    X, y = stream(60, n_features=2)
+    model = MondrianForestRegressor(3, min_samples_split=4, random_state=0).fit(X[:40], y[:40])
+    model.partial_fit(X[40:], y[40:])
+    model.save(FIXTURES / f"format_{version}.mf")
+    model.save(FIXTURES / f"format_{version}_frozen.mf", rows=False)
+    X = stream(5, n_features=2, seed=1)[0]
+    mean, std = model.predict(X, return_std=True)
+    expected = {"X": X.tolist(), "mean": mean.tolist(), "std": std.tolist()}
+    (FIXTURES / f"format_{version}.json").write_text(json.dumps(expected, indent=1) + "\n")
+
+
+def corrupt(good, generator):
+    """Return damaged content: bits, bytes, lengths, blocks."""
+    bad = bytearray(good)
+    # Half of the damage is done to the description at the beginning of the file.
+    end = len(bad) if generator.random() < 0.5 else min(len(bad), 4096)
+    place = int(generator.integers(end))
+    length = int(generator.integers(1, 64))
+    match generator.integers(7):
+        case 0:
+            bad[place] ^= 1 << int(generator.integers(8))
+        case 1:
+            bad[place] = int(generator.integers(256))
+        case 2:
+            bad[place : place + length] = generator.bytes(length)
+        case 3:
+            del bad[place:]
+        case 4:
+            del bad[place : place + length]
+        case 5:
+            bad[place:place] = generator.bytes(length)
+        case 6:
+            other = int(generator.integers(len(bad)))
+            bad[place : place + length] = good[other : other + length]
+    return bytes(bad)
+
+
+@pytest.mark.parametrize("rows", [True, False])
+def test_random_damage_is_found_or_does_none(tmp_path, rows):
+    """Ten thousand damaged files, in two lots."""
+    X, y = stream(40, n_features=2)
+    model = MondrianForestRegressor(2, random_state=0).fit(X, y)
+    path = tmp_path / "model.mf"
+    model.save(path, rows=rows)
+    good = path.read_bytes()
+    expected = model.predict(X)
+    generator = np.random.default_rng(0)
+    errors = []
+    for _ in range(5_000):
+        bad = corrupt(good, generator)
+        path.write_bytes(bad)
+        try:
+            loaded = MondrianForestRegressor.load(path)
+        except ModelFileError as error:
+            errors.append(str(error))
+        else:
+            np.testing.assert_array_equal(loaded.predict(X), expected)
+    assert len(errors) > 4_000
+    assert max(map(len, errors)) < 500  # one sentence
+
+
+def hostile(header, arrays, generator):
+    """Change one thing in the arrays or in the description."""
+    name = generator.choice([*arrays, "header"])
+    if name == "header":
+        name = generator.choice(list(header))
+        values = [None, -1, 0, 2**70, 1e308, "text", [], {}, [1, 2, 3], True]
+        header[name] = values[generator.integers(len(values))]
+        return
+    array = arrays[name]
+    if array.size and generator.random() < 0.8:
+        flat = array.reshape(-1).view(np.uint8)
+        for _ in range(generator.integers(1, 4)):
+            flat[generator.integers(len(flat))] = generator.choice([0, 1, 127, 128, 255])
+    elif array.ndim and generator.random() < 0.5:
+        arrays[name] = array[:-1]
+    else:
+        arrays[name] = np.concatenate([array, array])
+
+
+@pytest.mark.parametrize("online", [False, True])
+@pytest.mark.parametrize("mmap", [False, True])
+def test_files_made_to_do_harm_do_none(tmp_path, online, mmap):
+    """Their checksums are right; what passes must be usable, if not right."""
+    X, y = stream(60, n_features=2)
+    model = MondrianForestRegressor(2, min_samples_split=3, random_state=0).fit(X[:40], y[:40])
+    if online:
+        model.partial_fit(X[40:50], y[40:50])
+    path = tmp_path / "model.mf"
+    generator = np.random.default_rng(1)
+    for rows in (True, False):
+        model.save(path, rows=rows)
+        good_header, good_arrays = content(path)
+        n_refused = 0
+        for _ in range(600):
+            header = dict(good_header)
+            arrays = {name: array.copy() for name, array in good_arrays.items()}
+            hostile(header, arrays, generator)
+            sign(path, header, arrays)
+            try:
+                loaded = MondrianForestRegressor.load(path, mmap=mmap)
+            except ModelFileError:
+                n_refused += 1
+                continue
+            with np.errstate(all="ignore"):
+                loaded.predict(X, return_std=True)
+                loaded.apply(X)
+                if rows and loaded.n_estimators:
+                    with contextlib.suppress(ValueError):  # labels too far apart, for example
+                        loaded.partial_fit(X[50:], y[50:])
+        assert n_refused > 200
+
+
+FAULTY_TREES = {
+    "a child that does not exist": ("left_child", lambda nodes: len(nodes)),
+    "is not reached": ("left_child", lambda _: 3),
+    "a feature that does not exist": ("split_feature", lambda _: 2),
+    "out of its range": ("split_time", lambda _: np.nan),
+    "a box is empty": ("threshold", lambda _: 9.0),
+}
+
+
+@pytest.mark.parametrize("what", FAULTY_TREES)
+def test_the_error_says_what_is_wrong_with_a_tree(tmp_path, what):
+    X, y = stream(60, n_features=2)
+    path = tmp_path / "model.mf"
+    MondrianForestRegressor(2, random_state=0).fit(X, y).save(path)
+    header, arrays = content(path)
+    nodes = arrays["nodes"].reshape(2, -1).view(NODE)
+    field, value = FAULTY_TREES[what]
+    nodes[1, 0][field] = value(nodes[1])
+    sign(path, header, arrays)
+    with pytest.raises(ModelFileError, match=f"in tree 1, .*{what}"):
+        MondrianForestRegressor.load(path)
+
+
+@pytest.mark.parametrize(("field", "value"), [("height", 1), ("n_samples", 59), ("first_row", 2)])
+def test_tallies_that_do_not_add_up_are_found(tmp_path, field, value):
+    X, y = stream(60, n_features=2)
+    path = tmp_path / "model.mf"
+    MondrianForestRegressor(2, random_state=0).fit(X, y).save(path)
+    header, arrays = content(path)
+    arrays["tallies"].reshape(2, -1).view(TALLY)[0, 0][field] = value
+    sign(path, header, arrays)
+    with pytest.raises(ModelFileError, match="in tree 0"):
+        MondrianForestRegressor.load(path)
+
+
+def test_opening_a_file_executes_nothing(tmp_path):
+    """A parameter that names code stays text, and is refused for what it is."""
+    path = tmp_path / "model.mf"
+    forest().save(path)
+    header, arrays = content(path)
+    header["parameters"]["posterior"] = "__import__('os').system('touch harm')"
+    sign(path, header, arrays)
+    with pytest.raises(ModelFileError, match="posterior must be"):
+        MondrianForestRegressor.load(path)
+    assert not os.path.exists("harm")
