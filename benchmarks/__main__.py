@@ -15,7 +15,7 @@ import platform
 from importlib.metadata import version
 from pathlib import Path
 
-from . import accuracy, flights, growth, online, speed, startup
+from . import accuracy, calibration, flights, growth, online, speed, startup
 from .table import Table
 
 JOBS = {
@@ -25,6 +25,7 @@ JOBS = {
     "startup": startup.run,
     "accuracy": accuracy.run,
     "flights": flights.run,
+    "calibration": calibration.run,
 }
 
 

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
-from scipy.stats import norm
 
 from mondrian_forest import MondrianForestRegressor
+from mondrian_forest.metrics import LEVELS, calibration_table, rmse
 
 from .table import Table
 
@@ -16,7 +16,6 @@ FEATURES = [
     "plane_age", "distance", "air_time", "dep_time", "arr_time", "day_of_week", "day_of_month",
     "month",
 ]  # fmt: skip
-LEVELS = np.arange(1, 10) / 10
 
 
 def load_flights(folder: Path):
@@ -47,16 +46,13 @@ def run(quick: bool, data: Path | None) -> Iterator[Table]:
         forest = MondrianForestRegressor(10, n_jobs=2, random_state=seed)
         found = forest.fit(X[:n_train], y[:n_train]).predict_distribution(X[test])
         losses = -found.logpdf(y[test])
-        rmse = float(np.sqrt(np.mean((found.mean() - y[test]) ** 2)))
-        figures.append((rmse, float(losses.mean())))
-        quality.add(seed, f"{rmse:.2f}", f"{losses.mean():.3f}", f"{losses.max() / n_test:.3f}")
-        standard = np.abs(y[test] - found.mean()) / found.std()
-        by_moments.append([np.mean(standard <= norm.ppf(0.5 + z / 2)) - z for z in LEVELS])
-        ends = found.quantile(np.concatenate([0.5 - LEVELS / 2, 0.5 + LEVELS / 2]))
-        inside = (ends[:, :9] <= y[test][:, None]) & (y[test][:, None] <= ends[:, 9:])
-        by_quantiles.append(inside.mean(axis=0) - LEVELS)
-    rmse, nlpd = np.median(figures, axis=0)
-    quality.add("median", f"{rmse:.2f}", f"{nlpd:.3f}", "")
+        error = rmse(y[test], found)
+        figures.append((error, float(losses.mean())))
+        quality.add(seed, f"{error:.2f}", f"{losses.mean():.3f}", f"{losses.max() / n_test:.3f}")
+        by_moments.append(calibration_table(y[test], found, gaussian=True).difference)
+        by_quantiles.append(calibration_table(y[test], found).difference)
+    error, nlpd = np.median(figures, axis=0)
+    quality.add("median", f"{error:.2f}", f"{nlpd:.3f}", "")
     yield quality
 
     coverage = Table(

@@ -5,13 +5,13 @@ Names are imported on first use, because scikit-learn alone takes about a second
 
 from typing import TYPE_CHECKING
 
+from ._version import __version__
+
 if TYPE_CHECKING:
     from .conformal import CalibratedDistribution, ConformalForest
     from .distribution import PredictiveDistribution, VarianceParts
     from .forest import MondrianForestRegressor
     from .persistence import ModelFileError
-
-__version__ = "0.1.0"
 
 __all__ = [
     "CalibratedDistribution",

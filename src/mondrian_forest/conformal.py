@@ -154,8 +154,9 @@ class ConformalForest(RegressorMixin, MetaEstimatorMixin, BaseEstimator):  # typ
     ``sqrt(p (1 - p) / n)``.
 
     ``partial_fit`` predicts rows before it learns them, and keeps the calibration current by the
-    rule of adaptive conformal inference, which needs no exchangeability: over T rows of any stream
-    the coverage of each end is off by at most ``(1 + step) / (step T)``.
+    rule of adaptive conformal inference, which needs no exchangeability: over T rows of any stream,
+    learned in calls of m, the coverage of each end is off by at most ``(1 + step m) / (step T)``,
+    if ``step m`` is below one.
 
     Parameters
     ----------
@@ -164,8 +165,8 @@ class ConformalForest(RegressorMixin, MetaEstimatorMixin, BaseEstimator):  # typ
     calibration_share : float, default=0.2
         Share of the rows that ``fit`` sets aside.
     step : float, default=0.005
-        How far a knot moves with each row of a stream. Larger steps follow drift sooner, and make
-        intervals more restless.
+        How far a knot moves with each row of a stream, at most. Larger steps follow drift sooner,
+        and make intervals more restless.
     random_state : int, RandomState instance or None, default=None
         Decides which rows are set aside.
 
@@ -261,13 +262,13 @@ class ConformalForest(RegressorMixin, MetaEstimatorMixin, BaseEstimator):  # typ
             self.forest_ = self._new_forest().partial_fit(X, y)
             self.knots_ = np.arange(1, _MOST_CELLS) / _MOST_CELLS
             return self
-        values = self._pit(X, y)
+        values = np.sort(self._pit(X, y))
         self.forest_.partial_fit(X, y)
         levels = np.arange(1, len(self.knots_) + 1) / (len(self.knots_) + 1)
-        knots = self.knots_.copy()
-        for value in values:
-            knots += self.step * (levels - (value <= knots))
-        self.knots_ = knots
+        # All rows of a call were predicted with the same knots, so that is what they say about. A
+        # step of one for all of them together puts right what was found; more would overshoot.
+        found = np.searchsorted(values, self.knots_, side="right") / len(values)
+        self.knots_ = self.knots_ + min(self.step * len(values), 1.0) * (levels - found)
         return self
 
     def predict(self, X: ArrayLike) -> NDArray[np.float64]:

@@ -20,7 +20,6 @@ from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils import assert_all_finite, check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from . import __version__
 from ._core.intake import is_finite, scale_rows, survey_features, survey_labels
 from ._core.learn import (
     Grove,
@@ -53,6 +52,7 @@ from ._core.predict import (
 )
 from ._core.rng import random_states
 from ._core.tree import Tree
+from ._version import __version__
 from .distribution import PredictiveDistribution
 from .persistence import ModelFileError, read, write
 

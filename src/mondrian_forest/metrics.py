@@ -67,7 +67,7 @@ def rmse(y_true: ArrayLike, prediction: Prediction) -> float:
     y_true : array-like of shape (n_rows,)
     prediction : PredictiveDistribution or pair (mean, std)
     """
-    labels, distribution = _checked(y_true, prediction)
+    labels, distribution = checked(y_true, prediction)
     return math.sqrt(np.mean((labels - distribution.mean()) ** 2))
 
 
@@ -79,7 +79,7 @@ def nlpd(y_true: ArrayLike, prediction: Prediction) -> float:
     y_true : array-like of shape (n_rows,)
     prediction : PredictiveDistribution or pair (mean, std)
     """
-    labels, distribution = _checked(y_true, prediction)
+    labels, distribution = checked(y_true, prediction)
     return -float(np.mean(distribution.logpdf(labels)))
 
 
@@ -91,7 +91,7 @@ def crps(y_true: ArrayLike, prediction: Prediction) -> float:
     y_true : array-like of shape (n_rows,)
     prediction : PredictiveDistribution or pair (mean, std)
     """
-    labels, distribution = _checked(y_true, prediction)
+    labels, distribution = checked(y_true, prediction)
     return float(np.mean(distribution.crps(labels)))
 
 
@@ -105,12 +105,14 @@ def pinball_loss(y_true: ArrayLike, prediction: Prediction, q: float) -> float:
     q : float
         Level between 0 and 1.
     """
-    labels, distribution = _checked(y_true, prediction)
+    labels, distribution = checked(y_true, prediction)
     error = labels - distribution.quantile(_checked_level("q", q))
     return float(np.mean(np.maximum(q * error, (q - 1.0) * error)))
 
 
-def pit(y_true: ArrayLike, prediction: Prediction, *, gaussian: bool = False) -> NDArray[Any]:
+def pit(
+    y_true: ArrayLike, prediction: Prediction, *, gaussian: bool = False
+) -> NDArray[np.float64]:
     """Return the probability integral transform of each label: the predictive cdf there.
 
     Of a calibrated prediction these values are uniform between 0 and 1.
@@ -126,10 +128,11 @@ def pit(y_true: ArrayLike, prediction: Prediction, *, gaussian: bool = False) ->
     -------
     ndarray of shape (n_rows,)
     """
-    labels, distribution = _checked(y_true, prediction)
+    labels, distribution = checked(y_true, prediction)
     if gaussian:
         distribution = _Gaussian(distribution.mean(), distribution.std())
-    return distribution.cdf(labels)
+    values: NDArray[np.float64] = distribution.cdf(labels)
+    return values
 
 
 def calibration_table(
@@ -202,7 +205,7 @@ def summary(y_true: ArrayLike, prediction: Prediction) -> dict[str, float]:
     {'rmse': 1.0, 'nlpd': 1.42, 'crps': 0.56, 'coverage_90': 0.9, 'width_90': 3.29,
      'worst_coverage_error': 0.01}
     """
-    labels, distribution = _checked(y_true, prediction)
+    labels, distribution = checked(y_true, prediction)
     table = calibration_table(labels, distribution)
     return {
         "rmse": rmse(labels, distribution),
@@ -343,9 +346,8 @@ def _as_distribution(prediction: Prediction) -> _Distribution:
     return _Gaussian(mean, std)
 
 
-def _checked(
-    y_true: ArrayLike, prediction: Prediction
-) -> tuple[NDArray[np.float64], _Distribution]:
+def checked(y_true: ArrayLike, prediction: Prediction) -> tuple[NDArray[np.float64], _Distribution]:
+    """Return labels and prediction as all metrics take them."""
     distribution = _as_distribution(prediction)
     labels = np.asarray(y_true)
     if labels.dtype.kind not in "biuf":

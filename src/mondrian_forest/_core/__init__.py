@@ -26,6 +26,7 @@ Files, in the order in which a fit and a prediction use them: ``rng`` (random st
 (arrays of one tree), ``sample`` (Alg. 1 and 2), ``extend`` (Alg. 3 and 4), ``posterior`` (label
 model: moments, upward messages, hyperparameters), ``learn`` (all of these for one tree),
 ``predict`` (Alg. 5), ``components`` (the Gaussians along a path), ``mixture`` (density, cdf,
-quantiles and CRPS of Gaussian mixtures). ``reference`` is the slow transcription of the paper that
-the tests compare with.
+quantiles and CRPS of Gaussian mixtures). ``check`` looks at arrays from a file before they are
+used; ``kernel``, ``vector``, ``memory`` and ``intake`` (tables from users) serve all of them.
+``reference`` is the slow transcription of the paper that the tests compare with.
 """

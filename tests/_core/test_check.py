@@ -1,0 +1,101 @@
+import numpy as np
+import pytest
+
+from mondrian_forest._core.check import FAULTS, find_fault
+from mondrian_forest._core.learn import Settings
+from mondrian_forest._core.posterior import HIERARCHICAL, Hyperparameters
+from mondrian_forest._core.rng import random_states
+from trees import give_labels, grow, learn_in_steps
+
+PRIOR = Hyperparameters(0.0, 1.0, 0.5, 0.1)
+
+
+def sampled():
+    rows = np.random.default_rng(0).random((12, 2)).astype(np.float32)
+    tree, order = grow(rows, min_samples_split=3)
+    return give_labels(tree, order, rows[:, 0].astype(float), PRIOR), order.order, False
+
+
+def linked():
+    rows = np.random.default_rng(0).random((12, 2)).astype(np.float32)
+    states = random_states(np.random.SeedSequence(0), 1)
+    settings = Settings(3, np.inf, HIERARCHICAL)
+    *_, grove = learn_in_steps(rows, rows[:, 0].astype(float), settings, PRIOR, states, 6, 2)
+    return grove.tree(0), grove.row_numbers[0], True
+
+
+def fault(tree, numbers, is_linked, reads_boxes=True):
+    return FAULTS[find_fault(*tree, numbers, is_linked, 12, reads_boxes)]
+
+
+@pytest.mark.parametrize("make", [sampled, linked])
+def test_a_sound_tree_has_no_fault(make):
+    tree, numbers, is_linked = make()
+    assert tree.n_nodes > 5
+    assert fault(tree, numbers, is_linked) == ""
+    frozen = tree._replace(tallies=tree.tallies[:1])
+    assert fault(frozen, numbers[:0], is_linked) == ""
+
+
+@pytest.mark.parametrize("make", [sampled, linked])
+@pytest.mark.parametrize(
+    ("array", "field", "value", "message"),
+    [
+        ("nodes", "left_child", 0, "a child that does not exist"),
+        ("nodes", "left_child", -2, "a child that does not exist"),
+        ("nodes", "left_child", 10**6, "a child that does not exist"),
+        ("nodes", "left_child", -1, "not reached from the root, or twice"),
+        ("nodes", "split_feature", -1, "a feature that does not exist"),
+        ("nodes", "split_feature", 2, "a feature that does not exist"),
+        ("nodes", "threshold", np.nan, "out of its range"),
+        ("nodes", "split_time", np.inf, "out of its range"),
+        ("nodes", "split_time", -1.0, "out of its range"),
+        ("nodes", "share", 0.6, "out of its range"),
+        ("nodes", "location", np.inf, "out of its range"),
+        ("nodes", "precision", np.nan, "out of its range"),
+        ("nodes", "threshold", 5.0, "a box is empty"),
+        ("tallies", "height", 1, "the height or the number of rows"),
+        ("tallies", "n_samples", 13, "the height or the number of rows"),
+        ("tallies", "label_mean", np.nan, "the height or the number of rows"),
+        ("tallies", "squared_deviation", -1.0, "the height or the number of rows"),
+        ("tallies", "first_row", 1, "a row is in no leaf"),
+    ],
+)
+def test_faults_of_the_root_are_found(make, array, field, value, message):
+    tree, numbers, is_linked = make()
+    getattr(tree, array)[0][field] = value
+    assert message in fault(tree, numbers, is_linked)
+
+
+@pytest.mark.parametrize("make", [sampled, linked])
+def test_children_that_are_their_own_ancestors_are_found(make):
+    tree, numbers, is_linked = make()
+    inner = np.flatnonzero(tree.left_child[1:] != -1)[0] + 1
+    tree.nodes[inner]["left_child"] = tree.left_child[0]
+    assert "not reached from the root, or twice" in fault(tree, numbers, is_linked)
+
+
+@pytest.mark.parametrize("make", [sampled, linked])
+def test_boxes_are_looked_at_on_request(make):
+    tree, numbers, is_linked = make()
+    tree.boxes[2, 0, 1] = np.nan
+    assert fault(tree, numbers, is_linked, reads_boxes=False) == ""
+    assert "a box is empty or not finite" in fault(tree, numbers, is_linked)
+
+
+@pytest.mark.parametrize("make", [sampled, linked])
+@pytest.mark.parametrize("value", [-5, 12, 2**31 - 1])
+def test_row_numbers_out_of_range_are_found(make, value):
+    tree, numbers, is_linked = make()
+    for place in range(12):
+        damaged = numbers.copy()
+        damaged[place] = value
+        assert "a row is in no leaf" in fault(tree, damaged, is_linked)
+
+
+@pytest.mark.parametrize("make", [sampled, linked])
+def test_rows_in_two_leaves_are_found(make):
+    tree, numbers, is_linked = make()
+    damaged = numbers.copy()
+    damaged[damaged == 3] = 4
+    assert "a row is in no leaf" in fault(tree, damaged, is_linked)

@@ -1,0 +1,160 @@
+import numpy as np
+import pytest
+from scipy import integrate, stats
+from sklearn.datasets import load_diabetes
+from sklearn.ensemble import RandomForestRegressor
+from sklearn.gaussian_process import GaussianProcessRegressor
+from sklearn.metrics import mean_pinball_loss, root_mean_squared_error
+from sklearn.model_selection import GridSearchCV, cross_val_score, cross_validate
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from mondrian_forest import MondrianForestRegressor, metrics
+
+
+@pytest.fixture(scope="module")
+def data():
+    X, y = load_diabetes(return_X_y=True)
+    forest = MondrianForestRegressor(5, random_state=0).fit(X[:300], y[:300])
+    return y[300:], forest.predict_distribution(X[300:])
+
+
+@pytest.fixture(scope="module")
+def gaussians():
+    generator = np.random.default_rng(0)
+    mean, std = generator.normal(size=500), generator.uniform(0.5, 2.0, 500)
+    return mean + std * generator.standard_normal(500), mean, std
+
+
+def test_scores_of_a_distribution_are_means_of_its_own(data):
+    y, found = data
+    assert metrics.nlpd(y, found) == pytest.approx(-found.logpdf(y).mean())
+    assert metrics.crps(y, found) == pytest.approx(found.crps(y).mean())
+    assert metrics.rmse(y, found) == pytest.approx(root_mean_squared_error(y, found.mean()))
+    assert metrics.pinball_loss(y, found, 0.3) == pytest.approx(
+        mean_pinball_loss(y, found.quantile(0.3), alpha=0.3)
+    )
+    assert metrics.sharpness(found, 0.8) == pytest.approx(np.diff(found.interval(0.8)).mean())
+    np.testing.assert_array_equal(metrics.pit(y, found), found.cdf(y))
+
+
+def test_scores_of_mean_and_std_are_those_of_gaussians(gaussians):
+    y, mean, std = gaussians
+    pair = mean, std
+    assert metrics.nlpd(y, pair) == pytest.approx(-stats.norm.logpdf(y, mean, std).mean())
+    assert metrics.rmse(y, pair) == pytest.approx(root_mean_squared_error(y, mean))
+    np.testing.assert_allclose(metrics.pit(y, pair), stats.norm.cdf(y, mean, std))
+    assert metrics.sharpness(pair, 0.9) == pytest.approx(2 * stats.norm.ppf(0.95) * std.mean())
+    assert metrics.pinball_loss(y, pair, 0.7) == pytest.approx(
+        mean_pinball_loss(y, stats.norm.ppf(0.7, mean, std), alpha=0.7)
+    )
+
+
+def test_crps_of_a_gaussian_is_the_integral_that_defines_it(gaussians):
+    y, mean, std = (part[:5] for part in gaussians)
+    expected = [
+        integrate.quad(lambda t, i=i: stats.norm.cdf(t, mean[i], std[i]) ** 2, -40, y[i])[0]
+        + integrate.quad(lambda t, i=i: stats.norm.sf(t, mean[i], std[i]) ** 2, y[i], 40)[0]
+        for i in range(5)
+    ]
+    assert metrics.crps(y, (mean, std)) == pytest.approx(np.mean(expected), rel=1e-6)
+
+
+def test_the_calibration_table_counts_labels_in_intervals(data):
+    y, found = data
+    own = metrics.calibration_table(y, found)
+    gaussian = metrics.calibration_table(y, found, gaussian=True)
+    np.testing.assert_allclose(own.level, np.arange(1, 10) / 10)
+    for row, level in enumerate(own.level):
+        lower, upper = found.interval(level).T
+        assert own.observed[row] == np.mean((lower <= y) & (y <= upper))
+        half = stats.norm.ppf(0.5 + level / 2) * found.std()
+        assert gaussian.observed[row] == np.mean(np.abs(y - found.mean()) <= half)
+    np.testing.assert_allclose(own.difference, own.observed - own.level)
+    assert own.worst == np.abs(own.difference).max()
+    assert not np.array_equal(own.observed, gaussian.observed)
+
+
+def test_a_calibrated_prediction_is_found_calibrated():
+    y = np.random.default_rng(0).normal(size=100_000)
+    exact = (np.zeros(100_000), np.ones(100_000))
+    assert metrics.calibration_table(y, exact).worst < 0.006
+    narrow = metrics.calibration_table(y, (exact[0], 0.5 * exact[1]))
+    assert (narrow.difference < -0.04).all()
+    assert stats.kstest(metrics.pit(y, exact), "uniform").pvalue > 0.01
+
+
+def test_the_summary_has_all_scores(data):
+    y, found = data
+    scores = metrics.summary(y, found)
+    assert scores == {
+        "rmse": metrics.rmse(y, found),
+        "nlpd": metrics.nlpd(y, found),
+        "crps": metrics.crps(y, found),
+        "coverage_90": metrics.calibration_table(y, found, [0.9]).observed[0],
+        "width_90": metrics.sharpness(found, 0.9),
+        "worst_coverage_error": metrics.calibration_table(y, found).worst,
+    }
+    assert all(type(score) is float for score in scores.values())
+
+
+def test_scorers_work_in_searches_and_through_pipelines():
+    X, y = load_diabetes(return_X_y=True)
+    forest = MondrianForestRegressor(3, random_state=0)
+    plain = cross_val_score(forest, X, y, scoring=metrics.neg_nlpd, cv=3)
+    scaled = make_pipeline(StandardScaler(), forest)
+    np.testing.assert_allclose(
+        cross_val_score(scaled, X, y, scoring=metrics.neg_nlpd, cv=3), plain, rtol=1e-3
+    )
+    search = GridSearchCV(
+        scaled,
+        {"mondrianforestregressor__prior_rate": [0.01, 1.0]},
+        scoring={"nlpd": metrics.neg_nlpd, "crps": metrics.neg_crps},
+        refit="crps",
+        cv=3,
+    )
+    nested = cross_validate(search, X, y, scoring=metrics.neg_crps, cv=2, error_score="raise")
+    assert (nested["test_score"] < 0).all()
+
+
+def test_scorers_take_other_models_that_predict_std():
+    X, y = load_diabetes(return_X_y=True)
+    process = GaussianProcessRegressor(normalize_y=True, alpha=0.5).fit(X[:100], y[:100])
+    mean, std = process.predict(X[100:150], return_std=True)
+    assert metrics.neg_nlpd(process, X[100:150], y[100:150]) == pytest.approx(
+        stats.norm.logpdf(y[100:150], mean, std).mean()
+    )
+    with pytest.raises(TypeError, match="RandomForestRegressor predicts no uncertainty"):
+        metrics.neg_crps(RandomForestRegressor(2).fit(X, y), X, y)
+
+
+@pytest.mark.parametrize(
+    ("labels", "prediction", "message"),
+    [
+        ([1.0, 2.0], ([0.0], [1.0]), "y_true must have one value for each of the 1 rows"),
+        ([[1.0]], ([0.0], [1.0]), "y_true must have one value"),
+        (["a"], ([0.0], [1.0]), "y_true must be numbers"),
+        ([np.nan], ([0.0], [1.0]), "y_true must be finite"),
+        ([], ([], []), "no rows to score"),
+        ([1.0], ([0.0], [0.0]), "std must be positive, got 0"),
+        ([1.0], ([0.0], [-1.0]), "std must be positive"),
+        ([1.0], ([np.nan], [1.0]), "must be finite"),
+        ([1.0], ([0.0], [1.0, 1.0]), "mean and std must have one value"),
+        ([1.0], ([0.0], [1.0], [2.0]), r"a pair \(mean, std\), got 3"),
+    ],
+)
+def test_bad_input_is_explained(labels, prediction, message):
+    for score in (metrics.rmse, metrics.nlpd, metrics.crps, metrics.pit, metrics.summary):
+        with pytest.raises(ValueError, match=message):
+            score(labels, prediction)
+
+
+def test_what_is_no_prediction_and_no_level_is_refused():
+    with pytest.raises(TypeError, match="must be a PredictiveDistribution or a pair"):
+        metrics.nlpd([1.0], np.array([1.0]))
+    with pytest.raises(ValueError, match="q must be a number from 0 to 1"):
+        metrics.pinball_loss([1.0], ([0.0], [1.0]), 1.5)
+    with pytest.raises(ValueError, match="level must be a number from 0 to 1"):
+        metrics.sharpness(([0.0], [1.0]), -0.1)
+    with pytest.raises(ValueError, match="levels must be numbers from 0 to 1"):
+        metrics.calibration_table([1.0], ([0.0], [1.0]), [50, 90])
