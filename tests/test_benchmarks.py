@@ -47,3 +47,9 @@ def test_an_unknown_job_is_refused():
     done = run("nonsense")
     assert done.returncode == 2
     assert "unknown job 'nonsense'" in done.stderr
+
+
+def test_calibration_runs(data_directory):
+    done = run("calibration", "--quick", "--data", data_directory)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("| adaptive |") == 5

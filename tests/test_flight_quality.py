@@ -4,7 +4,8 @@ import numpy as np
 import pyarrow.parquet
 import pytest
 
-from mondrian_forest import MondrianForestRegressor
+from mondrian_forest import ConformalForest, MondrianForestRegressor
+from mondrian_forest.metrics import calibration_table
 
 FEATURES = [
     "plane_age", "distance", "air_time", "dep_time", "arr_time", "day_of_week", "day_of_month",
@@ -31,3 +32,14 @@ def test_rmse_and_nlpd_are_those_of_the_method(flights):
     rmse, nlpd = np.median(figures, axis=0)
     assert 26.6 < rmse < 27.7
     assert 4.55 < nlpd < 4.85
+
+
+def test_conformal_coverage_of_shuffled_flights_is_a_hundredth_off_at_most(flights):
+    table, delay = flights
+    rows = np.random.default_rng(0).permutation(len(delay))[:180_000]
+    X, y = np.column_stack([column.to_numpy()[rows] for column in table.columns]), delay[rows]
+    train, kept, test = (slice(first, first + 60_000) for first in (0, 60_000, 120_000))
+    forest = MondrianForestRegressor(10, random_state=0, n_jobs=2).fit(X[train], y[train])
+    found = ConformalForest(forest).calibrate(X[kept], y[kept]).predict_distribution(X[test])
+    assert calibration_table(y[test], forest.predict_distribution(X[test])).worst > 0.02
+    assert calibration_table(y[test], found).worst <= 0.01
