@@ -4,6 +4,7 @@ import pytest
 from scipy import stats
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
+from sklearn.linear_model import LinearRegression
 from sklearn.model_selection import cross_val_score
 
 from mondrian_forest import CalibratedDistribution, ConformalForest, MondrianForestRegressor
@@ -65,9 +66,51 @@ def test_too_few_rows_make_infinite_intervals():
 
 def test_knots_are_order_statistics_of_the_pit_values(calibrated):
     X, y = stream(1_000, seed=3)
+    for n_rows, ranks in ((999, 5 * np.arange(1, 200)), (5, np.arange(1, 6))):
+        model = ConformalForest(calibrated.forest_).calibrate(X[:n_rows], y[:n_rows])
+        values = np.sort(pit(y[:n_rows], calibrated.forest_.predict_distribution(X[:n_rows])))
+        np.testing.assert_array_equal(model.knots_, values[ranks - 1])
+
+
+def test_levels_between_two_values_are_rounded_outward(calibrated):
+    """With 250 rows, a level of 0.005 is between the first and the second value."""
+    X, y = stream(250, seed=3)
     model = ConformalForest(calibrated.forest_).calibrate(X, y)
-    values = np.sort(pit(y[:999], calibrated.forest_.predict_distribution(X[:999])))
-    np.testing.assert_array_equal(model.knots_, values[4::5][:199])
+    values = np.sort(pit(y, calibrated.forest_.predict_distribution(X)))
+    np.testing.assert_array_equal(model.knots_[[0, 1, 2, -2, -1]], values[[0, 1, 2, 248, 249]])
+
+
+def test_labels_far_from_all_that_is_expected_stay_inside():
+    """Their cdf rounds to 1, and no quantile of that level is finite."""
+    X, y = stream(400)
+    model = forest().fit(X[:200], y[:200])
+    far = np.where(np.arange(200) % 2, 1e6, -1e6)
+    for labels in (y[200:] + 1e6, y[200:] - 1e6, far):
+        calibrated = ConformalForest(model).calibrate(X[200:], labels)
+        lower, upper = calibrated.predict_interval(X[200:], 0.5).T
+        assert np.mean((lower <= labels) & (labels <= upper)) >= 0.5
+        assert not np.isnan(calibrated.predict_quantiles(X[200:], LEVEL)).any()
+        scores = summary(labels, calibrated.predict_distribution(X[200:]))
+        assert not np.isnan([scores["width_90"], scores["crps"]]).any()
+
+
+def test_an_error_changes_nothing():
+    X, y = stream(200)
+    model = ConformalForest(forest(), random_state=0).fit(X, y)
+    before = model.forest_, model.knots_, model.predict_interval(X)
+    for bad in (np.full(200, np.nan), y[:50], ["a"] * 200, y * np.inf, np.ma.masked_less(y, 1.0)):
+        for act in (model.fit, model.partial_fit):
+            with pytest.raises(ValueError, match=r"y|label|number|sample|mask"):
+                act(X, bad)
+        with pytest.raises(ValueError, match=r"y|label|number|sample|mask"):
+            ConformalForest(model.forest_).calibrate(X, bad)
+    assert model.forest_ is before[0]
+    assert model.knots_ is before[1]
+    np.testing.assert_array_equal(model.predict_interval(X), before[2])
+    fresh = ConformalForest(forest())
+    with pytest.raises(ValueError, match="NaN"):
+        fresh.fit(X, np.full(200, np.nan))
+    assert not hasattr(fresh, "forest_")
 
 
 def test_the_calibrated_distribution_is_consistent(calibrated):
@@ -183,10 +226,24 @@ def test_bad_input_is_explained():
     with pytest.raises(NotFittedError):
         ConformalForest(forest()).calibrate(X, y)
     model = ConformalForest(forest().fit(X, y))
-    with pytest.raises(ValueError, match="y must be finite"):
+    with pytest.raises(ValueError, match="y contains NaN"):
         model.calibrate(X, np.where(y > y.mean(), np.nan, y))
-    with pytest.raises(ValueError, match="one value for each of the 100 rows"):
+    with pytest.raises(ValueError, match="inconsistent numbers of samples"):
         model.calibrate(X, y[:50])
+    for share in (0.0, 1.0, 2, None, "half"):
+        with pytest.raises(ValueError, match="calibration_share must be a number between 0 and 1"):
+            ConformalForest(forest(), calibration_share=share).fit(X, y)
+    with pytest.raises(TypeError, match="must be a MondrianForestRegressor, got LinearRegression"):
+        ConformalForest(LinearRegression()).fit(X, y)
+    with pytest.raises(ValueError, match="at least 2 rows"):
+        ConformalForest(forest()).fit(X[:1], y[:1])
+    with pytest.raises(ValueError, match="requires y"):
+        ConformalForest(forest()).fit(X, None)
+    found = model.calibrate(X, y).predict_distribution(X)
+    with pytest.raises(ValueError, match="one value for each of the 100 rows"):
+        found.crps(y[:3])
+    with pytest.raises(ValueError, match="knots must be a list of finite numbers"):
+        CalibratedDistribution(forest().fit(X, y).predict_distribution(X), [np.nan])
     model.calibrate(X, y)
     with pytest.raises(ValueError, match="level must be a number from 0 to 1"):
         model.predict_interval(X, 90)

@@ -1,8 +1,11 @@
 import numpy as np
+import pandas as pd
 import pytest
 from scipy import integrate, stats
+from sklearn.compose import TransformedTargetRegressor
 from sklearn.datasets import load_diabetes
 from sklearn.ensemble import RandomForestRegressor
+from sklearn.exceptions import NotFittedError
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.metrics import mean_pinball_loss, root_mean_squared_error
 from sklearn.model_selection import GridSearchCV, cross_val_score, cross_validate
@@ -124,15 +127,26 @@ def test_scorers_take_other_models_that_predict_std():
     assert metrics.neg_nlpd(process, X[100:150], y[100:150]) == pytest.approx(
         stats.norm.logpdf(y[100:150], mean, std).mean()
     )
-    with pytest.raises(TypeError, match="RandomForestRegressor predicts no uncertainty"):
-        metrics.neg_crps(RandomForestRegressor(2).fit(X, y), X, y)
+    for other in (RandomForestRegressor(2), TransformedTargetRegressor(MondrianForestRegressor(2))):
+        with pytest.raises(TypeError, match="predicts no uncertainty"):
+            metrics.neg_crps(other.fit(X, y), X, y)
+    with pytest.raises(NotFittedError):
+        metrics.neg_crps(GridSearchCV(MondrianForestRegressor(), {}), X, y)
+    alone = make_pipeline(MondrianForestRegressor(2, random_state=0)).fit(X, y)
+    assert metrics.neg_crps(alone, X, y) == metrics.neg_crps(alone[-1], X, y)
+
+
+def test_labels_may_come_as_a_table_of_one_column_or_as_objects(data):
+    y, found = data
+    for labels in (y[:, None], pd.DataFrame({"y": y}), y.astype(object), pd.Series(y), list(y)):
+        assert metrics.crps(labels, found) == metrics.crps(y, found)
 
 
 @pytest.mark.parametrize(
     ("labels", "prediction", "message"),
     [
         ([1.0, 2.0], ([0.0], [1.0]), "y_true must have one value for each of the 1 rows"),
-        ([[1.0]], ([0.0], [1.0]), "y_true must have one value"),
+        ([[1.0, 2.0]], ([0.0], [1.0]), "y_true must have one value"),
         (["a"], ([0.0], [1.0]), "y_true must be numbers"),
         ([np.nan], ([0.0], [1.0]), "y_true must be finite"),
         ([], ([], []), "no rows to score"),
@@ -152,8 +166,16 @@ def test_bad_input_is_explained(labels, prediction, message):
 def test_what_is_no_prediction_and_no_level_is_refused():
     with pytest.raises(TypeError, match="must be a PredictiveDistribution or a pair"):
         metrics.nlpd([1.0], np.array([1.0]))
-    with pytest.raises(ValueError, match="q must be a number from 0 to 1"):
-        metrics.pinball_loss([1.0], ([0.0], [1.0]), 1.5)
+    for q in (1.5, 0, 1, True, "a", None, np.array([0.5])):
+        with pytest.raises(ValueError, match="q must be a number between 0 and 1"):
+            metrics.pinball_loss([1.0], ([0.0], [1.0]), q)
+    with pytest.raises(ValueError, match="no rows to score"):
+        metrics.sharpness(([], []))
+    with pytest.raises(ValueError, match="levels must be numbers"):
+        metrics.calibration_table([1.0], ([0.0], [1.0]), [])
+    for labels in (np.ma.masked_array([1.0], [True]), [1j], [[1], [2, 3]], ["1.0"]):
+        with pytest.raises(ValueError, match="y_true must be numbers"):
+            metrics.crps(labels, ([0.0], [1.0]))
     with pytest.raises(ValueError, match="level must be a number from 0 to 1"):
         metrics.sharpness(([0.0], [1.0]), -0.1)
     with pytest.raises(ValueError, match="levels must be numbers from 0 to 1"):

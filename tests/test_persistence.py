@@ -8,6 +8,7 @@ import signal
 import stat
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -133,10 +134,56 @@ def test_names_and_all_kinds_of_parameters_survive(tmp_path):
 
 def test_what_cannot_be_saved_is_named(tmp_path):
     model = forest()
-    model.set_params(n_jobs={"two": 2})
-    with pytest.raises(ValueError, match=r"n_jobs=.* cannot be saved"):
+    model.set_params(random_state=np.random.default_rng(0))
+    with pytest.raises(ValueError, match=r"random_state=.* cannot be saved"):
+        model.save(tmp_path / "model.mf")
+    model.set_params(random_state=0, n_estimators=0)  # a file of it could not be loaded
+    with pytest.raises(ValueError, match="n_estimators must be"):
         model.save(tmp_path / "model.mf")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_places_where_no_file_can_be_are_named(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"There is no folder '.*absent'"):
+        forest().save(tmp_path / "absent" / "model.mf")
+    with pytest.raises(IsADirectoryError, match="is a folder: name a file in it"):
+        forest().save(tmp_path)
+    forest().save(tmp_path / ("x" * 255))
+
+
+def test_permissions_and_links_stay_as_they_are(tmp_path):
+    path, link = tmp_path / "model.mf", tmp_path / "link.mf"
+    model = forest()
+    model.save(path)
+    path.chmod(0o600)
+    link.symlink_to(path)
+    forest(online=True).save(link)
+    assert link.is_symlink()
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert MondrianForestRegressor.load(path).n_samples_seen_ == 300
+
+
+def test_a_file_that_is_replaced_while_it_is_read_is_read_whole(tmp_path):
+    path = tmp_path / "model.mf"
+    models = [forest(), forest(prior_mean=1000.0, min_samples_split=3)]
+    models[0].save(path)
+    expected = [model.predict([[0.5] * 4])[0] for model in models]
+    stop = threading.Event()
+
+    def replace():
+        while not stop.is_set():
+            for model in models:
+                model.save(path)
+
+    writer = threading.Thread(target=replace)
+    writer.start()
+    try:
+        for number in range(200):
+            loaded = MondrianForestRegressor.load(path, mmap=number % 2 == 1)
+            assert loaded.predict([[0.5] * 4])[0] in expected
+    finally:
+        stop.set()
+        writer.join()
 
 
 def test_the_file_is_hardly_larger_than_the_arrays(tmp_path):
@@ -160,7 +207,7 @@ def test_no_training_row_is_in_a_file_without_rows(tmp_path):
 
 def test_a_file_is_replaced_in_one_step_with_ordinary_permissions(tmp_path):
     path = tmp_path / "model.mf"
-    path.write_text("old")
+    forest().save(path)
     forest().save(path)
     MondrianForestRegressor.load(path)
     ordinary = tmp_path / "ordinary"

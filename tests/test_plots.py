@@ -9,7 +9,7 @@ import pytest
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from mondrian_forest import MondrianForestRegressor, metrics
+from mondrian_forest import ConformalForest, MondrianForestRegressor, metrics
 from mondrian_forest.plots import (
     DensityDisplay,
     ErrorDisplay,
@@ -149,7 +149,7 @@ def test_densities_are_those_of_the_rows(fitted, held_out):
         display.densities[1, 200], one.pdf(display.values[200])[0], rtol=1e-12
     )
     assert len(DensityDisplay.from_estimator(fitted, X[:2]).ax_.get_lines()) == 2
-    with pytest.raises(ValueError, match="one value for each of the 3 rows"):
+    with pytest.raises(ValueError, match="one finite value for each of the 3 rows"):
         DensityDisplay.from_estimator(fitted, X[:3], y[:2])
     with pytest.raises(TypeError, match="must be a PredictiveDistribution"):
         DensityDisplay.from_predictions((X[:, 0], y))
@@ -209,6 +209,30 @@ def test_partitions_of_other_forests_are_refused(data):
     assert PartitionDisplay.from_estimator(forest).ax_.get_xlabel() == "width"
     with pytest.raises(ValueError, match="tree must be a number from 0 to 0"):
         PartitionDisplay.from_estimator(forest, tree=1)
+    with pytest.raises(ValueError, match="lifetime must be a positive number"):
+        PartitionDisplay.from_estimator(forest, lifetime=np.nan)
+    with pytest.raises(ValueError, match="one value for each row"):
+        PartitionDisplay.from_estimator(forest, X, y[:5])
+    with pytest.raises(TypeError, match="pass the forest itself"):
+        PartitionDisplay.from_estimator(make_pipeline(forest))
+
+
+def test_infinite_intervals_are_drawn_to_the_edge(data):
+    X, y = data
+    few = ConformalForest(MondrianForestRegressor(3, random_state=0)).fit(X[:6], y[:6])
+    display = PredictionBandDisplay.from_estimator(few, X)
+    assert np.isinf(display.bands[0.9]).all()
+    bottom, top = display.ax_.get_ylim()
+    (path,) = display.ax_.collections[0].get_paths()
+    assert path.get_extents().y0 < bottom < top < path.get_extents().y1
+
+
+@pytest.mark.parametrize("number", [0, 1.5, None, "auto", True])
+def test_counts_are_checked(fitted, held_out, number):
+    with pytest.raises(ValueError, match="n_bins must be a positive integer"):
+        PITDisplay.from_estimator(fitted, *held_out, n_bins=number)
+    with pytest.raises(ValueError, match="n_groups must be a positive integer"):
+        ErrorDisplay.from_estimator(fitted, *held_out, n_groups=number)
 
 
 def test_bands_of_given_predictions_are_drawn(fitted):

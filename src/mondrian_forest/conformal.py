@@ -25,14 +25,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, MetaEstimatorMixin, RegressorMixin, clone
-from sklearn.model_selection import train_test_split
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils import _safe_indexing, check_random_state
+from sklearn.utils.validation import _num_samples, check_consistent_length, check_is_fitted
 
-from .distribution import PredictiveDistribution
+from .distribution import PredictiveDistribution, checked_labels, checked_levels
 from .forest import MondrianForestRegressor
 
 _MOST_CELLS = 200
 """Calibrated levels are multiples of 0.005, those of the usual intervals among them."""
+_LEAST, _MOST = 5e-324, 1.0 - 2.0**-53
+"""Ends of the levels that have finite quantiles. A label far beyond all that the forest expects has
+a cdf that rounds to 1; it is still above the last of these quantiles."""
 _N_QUANTILES = 100
 """Moments and scores of a calibrated distribution are averages over so many quantiles."""
 
@@ -40,8 +43,9 @@ _N_QUANTILES = 100
 class CalibratedDistribution:
     """Predictive distributions whose levels have been relabelled.
 
-    :meth:`ConformalForest.predict_distribution` returns it; it is used like a
-    :class:`PredictiveDistribution`.
+    :meth:`ConformalForest.predict_distribution` returns it. It has the methods of a
+    :class:`PredictiveDistribution` but for ``sample`` and ``decompose``; mean, variance and CRPS
+    are averages over 100 quantiles.
 
     Parameters
     ----------
@@ -55,6 +59,8 @@ class CalibratedDistribution:
         self._distribution = distribution
         # Those that follow a stream may leave the unit interval, and overtake each other.
         inner = np.sort(np.clip(np.asarray(knots, dtype=np.float64), 0.0, 1.0))
+        if inner.ndim != 1 or not np.all(np.isfinite(inner)):
+            raise ValueError("knots must be a list of finite numbers.")
         self._knots = np.concatenate(([0.0], inner, [1.0]))
         self._levels = np.linspace(0.0, 1.0, len(self._knots))
 
@@ -80,14 +86,10 @@ class CalibratedDistribution:
         -------
         ndarray of shape (n_rows,) for a number, (n_rows, k) for k levels
         """
-        levels = np.asarray(q)
-        if levels.dtype.kind in "iuf":  # else the distribution says what is wrong
-            levels = np.where(
-                (levels >= 0.0) & (levels <= 1.0),
-                np.interp(levels, self._levels, self._knots),
-                levels,
-            )
-        return self._distribution.quantile(levels)
+        levels = checked_levels(q)
+        own = np.clip(np.interp(levels, self._levels, self._knots), _LEAST, _MOST)
+        own = np.where((levels == 0.0) | (levels == 1.0), levels, own)
+        return self._distribution.quantile(own)
 
     def interval(self, level: float = 0.9) -> NDArray[np.float64]:
         """Return the central prediction interval that holds a label with at least this probability.
@@ -104,8 +106,9 @@ class CalibratedDistribution:
             raise ValueError(f"level must be a number from 0 to 1, got {level!r}.")
         n_cells = len(self._knots) - 1
         beyond = round(n_cells * (0.5 - 0.5 * float(level)), 6)  # a few rounding errors off
-        lowest, highest = int(np.floor(beyond)), int(np.ceil(n_cells - beyond))
-        return self._distribution.quantile(self._knots[[lowest, highest]])
+        lower = self._knots[int(np.floor(beyond))]
+        upper = self._knots[int(np.ceil(n_cells - beyond))]
+        return self._distribution.quantile([min(lower, _MOST), max(upper, _LEAST)])
 
     def cdf(self, y: ArrayLike) -> NDArray[np.float64]:
         """Return P(label <= ``y[i]``), or P(label <= y) for a number, of row i, shape (n_rows,)."""
@@ -126,22 +129,25 @@ class CalibratedDistribution:
         """Return the predictive means, shape (n_rows,)."""
         return np.asarray(self._midpoints()[1].mean(axis=1))
 
+    def var(self) -> NDArray[np.float64]:
+        """Return the predictive variances, shape (n_rows,)."""
+        return np.asarray(self._midpoints()[1].var(axis=1))
+
     def std(self) -> NDArray[np.float64]:
         """Return the predictive standard deviations, shape (n_rows,)."""
-        return np.asarray(self._midpoints()[1].std(axis=1))
+        return np.sqrt(self.var())
 
     def crps(self, y: ArrayLike) -> NDArray[np.float64]:
         """Return the continuous ranked probability score of row i at ``y[i]``, or at y."""
+        labels = checked_labels(y, len(self))
         levels, quantiles = self._midpoints()
-        error = np.broadcast_to(np.asarray(y, dtype=np.float64), (len(self),))[:, None] - quantiles
+        error = labels[:, None] - quantiles
         return np.asarray(2.0 * np.maximum(levels * error, (levels - 1.0) * error).mean(axis=1))
 
     def _midpoints(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return levels that represent equal shares, and the quantiles there."""
         levels = (np.arange(_N_QUANTILES) + 0.5) / _N_QUANTILES
-        own = np.interp(levels, self._levels, self._knots)
-        # Where knots have reached an end of the scale, quantiles would be infinite.
-        return levels, self._distribution.quantile(np.clip(own, 1e-6, 1.0 - 1e-6))
+        return levels, self.quantile(levels)
 
 
 class ConformalForest(RegressorMixin, MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
@@ -217,14 +223,20 @@ class ConformalForest(RegressorMixin, MetaEstimatorMixin, BaseEstimator):  # typ
         -------
         self
         """
-        learned_X, kept_X, learned_y, kept_y = train_test_split(
-            X, y, test_size=self.calibration_share, random_state=self.random_state
-        )
-        self.forest_ = self._new_forest().fit(learned_X, learned_y)
-        return self._calibrate(kept_X, kept_y)
+        self._check_parameters()
+        if y is None:
+            raise ValueError("ConformalForest requires y to be passed, but the target y is None.")
+        check_consistent_length(X, y)
+        learned, kept = self._set_aside(_num_samples(X))
+        forest = self._new_forest().fit(_safe_indexing(X, learned), _safe_indexing(y, learned))
+        knots = _calibrated_knots(forest, _safe_indexing(X, kept), _safe_indexing(y, kept))
+        self.forest_, self.knots_ = forest, knots
+        return self
 
     def calibrate(self, X: ArrayLike, y: ArrayLike) -> ConformalForest:
         """Calibrate the estimator, which is fitted, on rows that it has not learned.
+
+        It is not copied: ``partial_fit`` lets this very forest learn more.
 
         Parameters
         ----------
@@ -237,9 +249,11 @@ class ConformalForest(RegressorMixin, MetaEstimatorMixin, BaseEstimator):  # typ
         """
         if self.estimator is None:
             raise ValueError("calibrate needs a fitted forest: ConformalForest(forest).calibrate.")
+        self._check_parameters()
         check_is_fitted(self.estimator)
+        self.knots_ = _calibrated_knots(self.estimator, X, y)
         self.forest_ = self.estimator
-        return self._calibrate(X, y)
+        return self
 
     def partial_fit(self, X: ArrayLike, y: ArrayLike) -> ConformalForest:
         """Follow a stream: compare labels with their predictions first, then learn them.
@@ -256,13 +270,12 @@ class ConformalForest(RegressorMixin, MetaEstimatorMixin, BaseEstimator):  # typ
         -------
         self
         """
-        if not isinstance(self.step, Real) or not 0.0 < self.step < 1.0:
-            raise ValueError(f"step must be a number between 0 and 1, got {self.step!r}.")
+        self._check_parameters()
         if not hasattr(self, "forest_"):
             self.forest_ = self._new_forest().partial_fit(X, y)
             self.knots_ = np.arange(1, _MOST_CELLS) / _MOST_CELLS
             return self
-        values = np.sort(self._pit(X, y))
+        values = np.sort(_pit(self.forest_, X, y))
         self.forest_.partial_fit(X, y)
         levels = np.arange(1, len(self.knots_) + 1) / (len(self.knots_) + 1)
         # All rows of a call were predicted with the same knots, so that is what they say about. A
@@ -298,19 +311,25 @@ class ConformalForest(RegressorMixin, MetaEstimatorMixin, BaseEstimator):  # typ
         forest: MondrianForestRegressor = clone(self.estimator)
         return forest
 
-    def _pit(self, X: ArrayLike, y: ArrayLike) -> NDArray[np.float64]:
-        return self.forest_.predict_distribution(X).cdf(np.asarray(y))
+    def _check_parameters(self) -> None:
+        for name in ("calibration_share", "step"):
+            value = getattr(self, name)
+            if not isinstance(value, Real) or not 0.0 < float(value) < 1.0:
+                raise ValueError(f"{name} must be a number between 0 and 1, got {value!r}.")
+        if self.estimator is not None and not isinstance(self.estimator, MondrianForestRegressor):
+            raise TypeError(
+                f"estimator must be a MondrianForestRegressor, got {type(self.estimator).__name__}."
+            )
 
-    def _calibrate(self, X: ArrayLike, y: ArrayLike) -> ConformalForest:
-        values = self._pit(X, y)
-        if not np.all(np.isfinite(values)):
-            raise ValueError("y must be finite.")
-        n_cells = min(len(values) + 1, _MOST_CELLS)
-        # As many as give whole numbers of gaps for each cell: then levels are exact.
-        per_cell = (len(values) + 1) // n_cells
-        ascending = np.sort(values[: per_cell * n_cells - 1])
-        self.knots_ = ascending[np.arange(1, n_cells) * per_cell - 1]
-        return self
+    def _set_aside(self, n_rows: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the numbers of the rows to learn, and to calibrate with."""
+        if n_rows < 2:
+            raise ValueError(
+                f"ConformalForest needs at least 2 rows to set some aside, got {n_rows}."
+            )
+        n_kept = min(max(round(self.calibration_share * n_rows), 1), n_rows - 1)
+        order = check_random_state(self.random_state).permutation(n_rows)
+        return np.sort(order[n_kept:]), np.sort(order[:n_kept])
 
     @property
     def n_features_in_(self) -> int:
@@ -324,3 +343,21 @@ class ConformalForest(RegressorMixin, MetaEstimatorMixin, BaseEstimator):  # typ
         check_is_fitted(self)
         names: NDArray[Any] = self.forest_.feature_names_in_
         return names
+
+
+def _pit(forest: MondrianForestRegressor, X: ArrayLike, y: ArrayLike) -> NDArray[np.float64]:
+    """Return the forest's cdf at labels that are checked as for a fit."""
+    _, labels = forest._check_data(X, y, reset=False)
+    return forest.predict_distribution(X).cdf(labels)
+
+
+def _calibrated_knots(
+    forest: MondrianForestRegressor, X: ArrayLike, y: ArrayLike
+) -> NDArray[np.float64]:
+    values = np.sort(_pit(forest, X, y))
+    n_gaps = len(values) + 1
+    n_cells = min(n_gaps, _MOST_CELLS)
+    cell = np.arange(1, n_cells)
+    # Outward where a level is between two values, so that intervals hold at least what they should.
+    rank = np.where(2 * cell < n_cells, cell * n_gaps // n_cells, -(-cell * n_gaps // n_cells))
+    return np.asarray(values[rank - 1])

@@ -42,6 +42,33 @@ class VarianceParts(NamedTuple):
     between_trees: NDArray[np.float64]
 
 
+def checked_levels(q: ArrayLike) -> NDArray[np.float64]:
+    """Return the levels of quantiles as an array."""
+    levels = np.asarray(q)
+    if levels.size == 0:
+        levels = levels.astype(np.float64)
+    if (
+        levels.ndim > 1
+        or levels.dtype.kind not in "iuf"
+        or not np.all((levels >= 0.0) & (levels <= 1.0))
+    ):
+        raise ValueError(f"q must be a number or a list of numbers from 0 to 1, got {q!r}.")
+    return levels.astype(np.float64)
+
+
+def checked_labels(y: ArrayLike, n_rows: int) -> NDArray[np.float64]:
+    """Return a label for each row as an array; a number is meant for all rows."""
+    values = np.asarray(y)
+    if values.dtype.kind not in "biuf":
+        raise ValueError(f"y must be numbers, got {values.dtype} values.")
+    if values.shape not in ((), (n_rows,)):
+        raise ValueError(
+            f"y must be a number, or have one value for each of the {n_rows} rows, "
+            f"got shape {values.shape}."
+        )
+    return np.broadcast_to(values.astype(np.float64), (n_rows,)).copy()
+
+
 class PredictiveDistribution:
     """Predictive distributions of a number of rows, each a mixture of Gaussians.
 
@@ -162,16 +189,8 @@ class PredictiveDistribution:
         ndarray of shape (n_rows,) for a number, (n_rows, k) for k levels
             In a row, quantiles of larger levels are never smaller.
         """
-        levels = np.asarray(q)
-        if levels.size == 0:
-            levels = levels.astype(np.float64)
-        if (
-            levels.ndim > 1
-            or levels.dtype.kind not in "iuf"
-            or not np.all((levels >= 0.0) & (levels <= 1.0))
-        ):
-            raise ValueError(f"q must be a number or a list of numbers from 0 to 1, got {q!r}.")
-        ascending, place = np.unique(levels.astype(np.float64), return_inverse=True)
+        levels = checked_levels(q)
+        ascending, place = np.unique(levels, return_inverse=True)
         normal_quantiles = ndtri(ascending)
         out = np.empty((len(self), len(ascending)))
 
@@ -219,16 +238,7 @@ class PredictiveDistribution:
         kernel: Callable[[Mixture, NDArray[np.float64], NDArray[np.float64]], None],
         y: ArrayLike,
     ) -> NDArray[np.float64]:
-        values = np.asarray(y)
-        if values.dtype.kind not in "biuf":
-            raise ValueError(f"y must be numbers, got {values.dtype} values.")
-        values = values.astype(np.float64)
-        if values.shape not in ((), (len(self),)):
-            raise ValueError(
-                f"y must be a number, or have one value for each of the {len(self)} rows, "
-                f"got shape {values.shape}."
-            )
-        values = np.broadcast_to(values, (len(self),)).copy()
+        values = checked_labels(y, len(self))
         out = np.empty(len(self))
         self._for_each_block(lambda rows, mixture: kernel(mixture, values[rows], out[rows]))
         out[np.isnan(values)] = np.nan

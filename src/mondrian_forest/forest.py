@@ -336,6 +336,7 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
             keep what prediction needs, without the training rows, as after ``freeze``.
         """
         check_is_fitted(self, "_grove")
+        self._check_parameters()  # set after the fit, they might be refused when it is loaded
         forest = self if rows else copy.copy(self).freeze()
         names = getattr(self, "feature_names_in_", None)
         state = forest.__getstate__() | {

@@ -11,11 +11,15 @@ and be no wider than needed (``sharpness``); ``crps`` and ``nlpd`` reward both.
 from __future__ import annotations
 
 import math
+from inspect import signature
+from numbers import Real
 from typing import Any, NamedTuple, Protocol, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtr, ndtri
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted
 
 LEVELS = tuple(round(0.1 * k, 1) for k in range(1, 10))
 """The levels of the paper's calibration tables: central intervals of 10% to 90%."""
@@ -103,10 +107,12 @@ def pinball_loss(y_true: ArrayLike, prediction: Prediction, q: float) -> float:
     y_true : array-like of shape (n_rows,)
     prediction : PredictiveDistribution or pair (mean, std)
     q : float
-        Level between 0 and 1.
+        Level, more than 0 and less than 1.
     """
     labels, distribution = checked(y_true, prediction)
-    error = labels - distribution.quantile(_checked_level("q", q))
+    if not _is_number(q) or not 0.0 < q < 1.0:
+        raise ValueError(f"q must be a number between 0 and 1, got {q!r}.")
+    error = labels - distribution.quantile(q)
     return float(np.mean(np.maximum(q * error, (q - 1.0) * error)))
 
 
@@ -158,9 +164,15 @@ def calibration_table(
     -------
     CalibrationTable
     """
-    level = np.atleast_1d(np.asarray(levels, dtype=np.float64))
-    if level.ndim != 1 or not np.all((level >= 0.0) & (level <= 1.0)):
+    level = np.atleast_1d(np.asarray(levels))
+    if (
+        level.ndim != 1
+        or level.size == 0
+        or level.dtype.kind not in "iuf"
+        or not np.all((level >= 0.0) & (level <= 1.0))
+    ):
         raise ValueError(f"levels must be numbers from 0 to 1, got {levels!r}.")
+    level = level.astype(np.float64)
     # Inside the central interval of a level is the same as within half of it from the median.
     distance = np.sort(np.abs(pit(y_true, prediction, gaussian=gaussian) - 0.5))
     observed = np.searchsorted(distance, 0.5 * level, side="right") / len(distance)
@@ -176,8 +188,12 @@ def sharpness(prediction: Prediction, level: float = 0.9) -> float:
     level : float, default=0.9
         Probability of the intervals.
     """
-    level = _checked_level("level", level)
-    ends = _as_distribution(prediction).quantile([0.5 - 0.5 * level, 0.5 + 0.5 * level])
+    if not _is_number(level) or not 0.0 <= level <= 1.0:
+        raise ValueError(f"level must be a number from 0 to 1, got {level!r}.")
+    distribution = _as_distribution(prediction)
+    if len(distribution) == 0:
+        raise ValueError("There are no rows to score.")
+    ends = distribution.quantile([0.5 - 0.5 * level, 0.5 + 0.5 * level])
     return float(np.mean(ends[:, 1] - ends[:, 0]))
 
 
@@ -273,14 +289,18 @@ def predict_distribution(estimator: Any, X: ArrayLike) -> Prediction:
     if hasattr(estimator, "best_estimator_"):
         return predict_distribution(estimator.best_estimator_, X)
     if hasattr(estimator, "steps"):
-        return predict_distribution(estimator[-1], estimator[:-1].transform(X))
-    try:
-        mean, std = estimator.predict(X, return_std=True)
-    except TypeError:
+        return predict_distribution(
+            estimator[-1], estimator[:-1].transform(X) if len(estimator) > 1 else X
+        )
+    if isinstance(estimator, BaseEstimator):
+        check_is_fitted(estimator)
+    predict = getattr(estimator, "predict", None)
+    if predict is None or "return_std" not in signature(predict).parameters:
         raise TypeError(
             f"{type(estimator).__name__} predicts no uncertainty: it has no predict_distribution, "
             "and its predict does not take return_std."
-        ) from None
+        )
+    mean, std = predict(X, return_std=True)
     return mean, std
 
 
@@ -331,7 +351,7 @@ def _as_distribution(prediction: Prediction) -> _Distribution:
         return prediction
     if len(prediction) != 2:
         raise ValueError(f"prediction must be a pair (mean, std), got {len(prediction)} values.")
-    mean, std = (np.asarray(part, dtype=np.float64) for part in prediction)
+    mean, std = (_numbers("mean and std", part) for part in prediction)
     if mean.ndim != 1 or mean.shape != std.shape:
         raise ValueError(
             "mean and std must have one value for each row, "
@@ -349,10 +369,7 @@ def _as_distribution(prediction: Prediction) -> _Distribution:
 def checked(y_true: ArrayLike, prediction: Prediction) -> tuple[NDArray[np.float64], _Distribution]:
     """Return labels and prediction as all metrics take them."""
     distribution = _as_distribution(prediction)
-    labels = np.asarray(y_true)
-    if labels.dtype.kind not in "biuf":
-        raise ValueError(f"y_true must be numbers, got {labels.dtype} values.")
-    labels = labels.astype(np.float64)
+    labels = _numbers("y_true", y_true)
     if labels.shape != (len(distribution),):
         raise ValueError(
             f"y_true must have one value for each of the {len(distribution)} rows predicted, "
@@ -365,7 +382,19 @@ def checked(y_true: ArrayLike, prediction: Prediction) -> tuple[NDArray[np.float
     return labels, distribution
 
 
-def _checked_level(name: str, level: float) -> float:
-    if not 0.0 <= level <= 1.0:
-        raise ValueError(f"{name} must be a number from 0 to 1, got {level!r}.")
-    return level
+def _numbers(name: str, values: ArrayLike) -> NDArray[np.float64]:
+    """Return numbers as an array; one column of a table will do."""
+    try:
+        if np.ma.is_masked(values):
+            raise ValueError
+        array = np.asarray(values)
+        if array.dtype.kind not in "biufO":
+            raise ValueError
+        array = array.astype(np.float64)
+    except (TypeError, ValueError):
+        raise ValueError(f"{name} must be numbers, one for each row.") from None
+    return array[:, 0] if array.ndim == 2 and array.shape[1] == 1 else array
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool)

@@ -30,14 +30,15 @@ import json
 import math
 import mmap
 import os
-import tempfile
+import secrets
+import stat
 from collections.abc import Iterator
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
 from ._core.check import FAULTS, find_fault
@@ -48,6 +49,7 @@ from ._core.tree import NODE, TALLY
 
 FORMAT_VERSION = 1
 _ENTRY = "mondrian_forest"
+_NOT_WHOLE = "it is truncated, or of another kind"
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -131,53 +133,64 @@ def _copy(array: NDArray[Any]) -> NDArray[Any]:
 @contextlib.contextmanager
 def _replacing(path: Path) -> Iterator[Path]:
     """Give a name to write to; put the file in place when it is complete, and on the disk."""
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    os.close(handle)
+    path = Path(os.path.realpath(path))  # what a link points to is replaced, not the link
+    if path.is_dir():
+        raise IsADirectoryError(f"{str(path)!r} is a folder: name a file in it.")
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"There is no folder {str(path.parent)!r}.")
+    unfinished = path.with_name(f".{secrets.token_hex(8)}.unfinished")
     try:
-        yield Path(name)
-        with open(name, "rb") as file:
+        unfinished.touch(exist_ok=False)
+        # As the file that is replaced, or as any new one; the library would make it private.
+        mode = (path if path.exists() else unfinished).stat().st_mode
+        yield unfinished
+        os.chmod(unfinished, stat.S_IMODE(mode))
+        with open(unfinished, "rb") as file:
             os.fsync(file.fileno())
-        # Temporary files are private; a model file gets the permissions of any other new file.
-        mask = os.umask(0)
-        os.umask(mask)
-        os.chmod(name, 0o666 & ~mask)
-        os.replace(name, path)
+        os.replace(unfinished, path)
     except BaseException:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(name)
+        unfinished.unlink(missing_ok=True)
         raise
 
 
 def _open(path: Path) -> tuple[dict[str, Any], Arrays]:
-    """Return the description of a file, and its arrays as views of the file."""
-    try:
-        with open(path, "rb") as file:
-            # Copy on write: the arrays can be changed, the file never is.
-            pages = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
-        with safe_open(path, framework="np") as file:  # which checks that all is where it says
-            metadata = file.metadata() or {}
-            shapes = {name: file.get_slice(name).get_shape() for name in file.keys()}  # noqa: SIM118
-    except (SafetensorError, ValueError):
-        raise ModelFileError("it is truncated, or of another kind") from None
-    if _ENTRY not in metadata:
-        raise ModelFileError("it was written by other software")
-    _, _, text = metadata[_ENTRY].partition(" ")
-    if metadata[_ENTRY] != _sealed(text):
-        raise ModelFileError("its description has changed since it was written")
-    header = json.loads(text)
+    """Return the description of a file, and its arrays as views of the file.
+
+    The format is simple: the length of a JSON object, the object, and the arrays at the places that
+    it tells. The library reads whole arrays, or opens the file by its name; but between two looks
+    at a name another file may have taken its place.
+    """
+    with open(path, "rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        _require(size > 8, _NOT_WHOLE)
+        # Copy on write: the arrays can be changed, the file never is.
+        pages = mmap.mmap(file.fileno(), size, access=mmap.ACCESS_COPY)
     start = 8 + int.from_bytes(pages[:8], "little")
-    entries = json.loads(pages[8:start])
+    _require(start <= size, _NOT_WHOLE)
+    try:
+        entries = json.loads(pages[8:start])
+    except ValueError:
+        raise ModelFileError(_NOT_WHOLE) from None
+    metadata = entries.pop("__metadata__", {})
+    _require(_ENTRY in metadata, "it was written by other software")
+    _, _, text = metadata[_ENTRY].partition(" ")
+    _require(metadata[_ENTRY] == _sealed(text), "its description has changed since it was written")
     arrays = {}
-    for name, shape in shapes.items():
-        if entries[name]["dtype"] != _DTYPES.get(name):
-            raise ModelFileError(f"the array {name!r} is unknown, or of the wrong type")
-        first = start + entries[name]["data_offsets"][0]
+    for name, entry in entries.items():
+        _require(
+            entry["dtype"] == _DTYPES.get(name),
+            f"the array {name!r} is unknown, or of the wrong type",
+        )
         dtype = np.dtype(_NUMPY[_DTYPES[name]])
-        if math.prod(shape) == 0:
+        shape = [_count(length) for length in entry["shape"]]
+        first, last = (start + _count(offset) for offset in entry["data_offsets"])
+        _require(first <= last <= size, _NOT_WHOLE)
+        _require(last - first == math.prod(shape) * dtype.itemsize, _NOT_WHOLE)
+        if first == last:
             arrays[name] = np.empty(shape, dtype)
         else:
             arrays[name] = np.frombuffer(pages, dtype, math.prod(shape), first).reshape(shape)
-    return header, arrays
+    return json.loads(text), arrays
 
 
 def _pack(state: dict[str, Any]) -> tuple[dict[str, Any], Arrays]:
@@ -227,15 +240,15 @@ def _to_json(name: str, value: Any) -> Any:
     if isinstance(value, np.random.RandomState):
         kind, keys, *rest = value.get_state()
         return {"RandomState": [kind, np.asarray(keys).tolist(), *rest]}
-    if isinstance(value, tuple | list | np.ndarray):
-        return [_to_json(name, entry) for entry in value]
     if isinstance(value, np.generic):
         value = value.item()
+    if isinstance(value, tuple | list) or hasattr(value, "__array__"):
+        return [_to_json(name, entry) for entry in value]
     if value is None or isinstance(value, bool | int | str):
         return value
-    if isinstance(value, float):
-        return value if math.isfinite(value) else str(value)
-    raise ValueError(f"{name}={value!r} cannot be saved: use a number, a text or None.")
+    if isinstance(value, Real):
+        return float(value) if math.isfinite(value) else str(float(value))
+    raise ValueError(f"{name}={value!r} cannot be saved: use numbers, a text or None.")
 
 
 def _from_json(value: Any) -> Any:

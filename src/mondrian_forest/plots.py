@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 import warnings
-from numbers import Integral
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.stats import binom
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import _num_samples, check_is_fitted, validate_data
 
 from . import metrics
 from ._core.tree import NO_CHILD
@@ -31,6 +31,11 @@ def _axes(ax: Any, width: float = 8.0, height: float = 4.5) -> Any:
             "Plots need matplotlib: pip install 'mondrian-forest[plot]'."
         ) from None
     return plt.subplots(figsize=(width, height), layout="constrained")[1]
+
+
+def _check_count(name: str, value: object) -> None:
+    if not isinstance(value, Integral) or isinstance(value, bool) or value < 1:
+        raise ValueError(f"{name} must be a positive integer, got {value!r}.")
 
 
 class _Display:
@@ -194,8 +199,10 @@ class PredictionBandDisplay(_Display):
         -------
         PredictionBandDisplay
         """
+        if not hasattr(prediction, "interval"):
+            raise TypeError("prediction must be a PredictiveDistribution, which has intervals.")
         values = np.asarray(feature_values, dtype=np.float64)
-        if values.shape != (len(prediction),) or np.any(np.diff(values) < 0):
+        if values.shape != (len(prediction),) or not np.all(np.diff(values) >= 0):
             raise ValueError(
                 f"feature_values must be {len(prediction)} ascending numbers, one for each row."
             )
@@ -216,8 +223,12 @@ class PredictionBandDisplay(_Display):
             This object.
         """
         ax = _axes(ax)
+        known = np.concatenate([self.mean, *(band.ravel() for band in self.bands.values())])
+        low, high = known[np.isfinite(known)].min(), known[np.isfinite(known)].max()
+        height = high - low
         for number, level in enumerate(sorted(self.bands, reverse=True)):
-            lower, upper = self.bands[level].T
+            # Infinite ends are drawn beyond the edge of the picture.
+            lower, upper = np.clip(self.bands[level].T, low - 9 * height - 9, high + 9 * height + 9)
             ax.fill_between(
                 self.feature_values,
                 lower,
@@ -228,6 +239,9 @@ class PredictionBandDisplay(_Display):
                 label=f"{level:.0%} interval",
             )
         ax.plot(self.feature_values, self.mean, color=_COLOUR, label="mean")
+        if not np.all(np.isfinite(known)):
+            margin = 0.2 * height or 1.0
+            ax.set_ylim(low - margin, high + margin)
         ax.set_xlabel(self.feature_name)
         ax.set_ylabel("prediction")
         ax.legend(loc="best", framealpha=0.8)
@@ -423,6 +437,7 @@ class PITDisplay(_Display):
         PITDisplay
             This object.
         """
+        _check_count("n_bins", n_bins)
         ax = _axes(ax, 6.0, 4.0)
         counts, edges = np.histogram(self.values, n_bins, (0.0, 1.0))
         share = n_bins / len(self.values)
@@ -508,8 +523,14 @@ class DensityDisplay(_Display):
         if not hasattr(prediction, "pdf"):
             raise TypeError("prediction must be a PredictiveDistribution, which has densities.")
         labels = None if y_true is None else np.asarray(y_true, dtype=np.float64)
-        if labels is not None and labels.shape != (len(prediction),):
-            raise ValueError(f"y_true must have one value for each of the {len(prediction)} rows.")
+        if len(prediction) == 0:
+            raise ValueError("There are no rows to draw.")
+        if labels is not None and (
+            labels.shape != (len(prediction),) or not np.all(np.isfinite(labels))
+        ):
+            raise ValueError(
+                f"y_true must have one finite value for each of the {len(prediction)} rows."
+            )
         ends = prediction.quantile([0.002, 0.998])
         low, high = ends[:, 0].min(), ends[:, 1].max()
         if labels is not None:
@@ -649,6 +670,7 @@ class ErrorDisplay(_Display):
         ErrorDisplay
             This object.
         """
+        _check_count("n_groups", n_groups)
         ax = _axes(ax, 5.5, 5.0)
         groups = np.array_split(np.argsort(self.std), min(n_groups, len(self.std)))
         typical = [math.sqrt(np.mean(self.std[rows] ** 2)) for rows in groups]
@@ -743,7 +765,15 @@ class PartitionDisplay(_Display):
         -------
         PartitionDisplay
         """
+        if not isinstance(estimator, MondrianForestRegressor):
+            raise TypeError(
+                f"{type(estimator).__name__} has no trees of its own: pass the forest itself."
+            )
         check_is_fitted(estimator)
+        if not isinstance(lifetime, Real) or not lifetime > 0:
+            raise ValueError(f"lifetime must be a positive number, got {lifetime!r}.")
+        if X is not None and y is not None and np.shape(y) != (_num_samples(X),):
+            raise ValueError("y must have one value for each row of X.")
         if estimator.n_features_in_ != 2:
             raise ValueError(
                 f"A partition can be drawn over 2 features, this forest has "
