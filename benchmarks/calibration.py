@@ -82,8 +82,7 @@ def run(quick: bool, data: Path | None) -> Iterator[Table]:
         inside = []
         for start in range(test.start, test.stop, CHUNK):
             rows = slice(start, min(start + CHUNK, test.stop))
-            pit = calibrated.predict_distribution(X[rows]).cdf(y[rows])
-            inside.append(np.abs(pit - 0.5)[:, None] <= 0.5 * np.array(LEVELS))
+            inside.append(calibrated.predict_distribution(X[rows]).covers(y[rows], LEVELS))
             calibrated.partial_fit(X[rows], y[rows])
         adaptive = np.concatenate(inside).mean(axis=0) - LEVELS
         for method, table in tables.items():

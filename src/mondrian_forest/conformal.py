@@ -2,19 +2,16 @@
 
 The forest's cdf at the label of a row that it has not learned, the PIT value, would be uniform if
 the forest were right. On rows set aside it is what it is, and its empirical quantiles say which of
-the forest's levels stand for which true probabilities::
+the forest's levels stand for which true probabilities. Every row keeps the shape of its own
+distribution: only the levels are relabelled, the same way for all rows. If rows are exchangeable, a
+new PIT value is equally likely to fall into each gap between those set aside, so that the intervals
+between two of them have the coverage that their ranks say, on average over rows (distributional
+conformal prediction: Chernozhukov, Wüthrich and Zhu, PNAS 2021).
 
-    the forest's quantile of level knots[k]   is the calibrated quantile of level   k / n_cells
-
-Every row keeps the shape of its own distribution: only the levels are relabelled, the same way for
-all rows. If rows are exchangeable, a new PIT value is equally likely to fall into each gap between
-those set aside, so that calibrated intervals have the stated coverage exactly, on average over rows
-(distributional conformal prediction: Chernozhukov, Wüthrich and Zhu, PNAS 2021).
-
-Streams drift, and then nothing is exchangeable. There, each knot follows the stream: it moves up a
-little when it was exceeded and down when not, in proportion to its level (adaptive conformal
-inference: Gibbs and Candès, NeurIPS 2021). That bounds the error of the long-run coverage for any
-sequence of rows.
+Streams drift, and then nothing is exchangeable. There, the reference values are the latest ones,
+and each level follows the stream: the rank that stands for it moves up when too few labels were
+below and down when too many were (adaptive conformal inference: Gibbs and Candès, NeurIPS 2021).
+That bounds the error of the long-run coverage for any sequence of rows.
 """
 
 from __future__ import annotations
@@ -31,11 +28,16 @@ from sklearn.utils.validation import _num_samples, check_consistent_length, chec
 from .distribution import PredictiveDistribution, checked_labels, checked_levels
 from .forest import MondrianForestRegressor
 
-_MOST_CELLS = 200
-"""Calibrated levels are multiples of 0.005, those of the usual intervals among them."""
-_LEAST, _MOST = 5e-324, 1.0 - 2.0**-53
-"""Ends of the levels that have finite quantiles. A label far beyond all that the forest expects has
-a cdf that rounds to 1; it is still above the last of these quantiles."""
+_GRID = np.arange(1, 200) / 200
+"""The levels that follow a stream: multiples of 0.005, those of the usual intervals among them."""
+_WINDOW = 2000
+"""Fewest reference values that are kept of a stream."""
+_EDGE = 1e-12
+"""Levels this close to 0 or 1 are taken for 0 or 1. A label that is far beyond all that the forest
+expects has a cdf that differs from 1 by rounding errors; its distance is lost there."""
+_FEWEST_IN_CELL = 25
+"""Densities are histograms of PIT values; with fewer in a cell their noise alone would cost more
+than 0.02 in log score."""
 _N_QUANTILES = 100
 """Moments and scores of a calibrated distribution are averages over so many quantiles."""
 
@@ -43,26 +45,46 @@ _N_QUANTILES = 100
 class CalibratedDistribution:
     """Predictive distributions whose levels have been relabelled.
 
-    :meth:`ConformalForest.predict_distribution` returns it. It has the methods of a
-    :class:`PredictiveDistribution` but for ``sample`` and ``decompose``; mean, variance and CRPS
-    are averages over 100 quantiles.
+    :meth:`ConformalForest.predict_distribution` returns it. The guarantee is that of ``interval``;
+    quantiles, cdf and density come from a smoothed version of the same relabelling. There are the
+    methods of a :class:`PredictiveDistribution` but for ``sample`` and ``decompose``; mean,
+    variance and CRPS are averages over 100 quantiles, which leave out the outermost tails.
 
     Parameters
     ----------
     distribution : PredictiveDistribution
         As the forest predicts it.
-    knots : array-like of shape (n_cells - 1,)
-        Level of the forest's quantile that is the calibrated quantile of level k / n_cells.
+    reference : array-like of shape (n_reference,)
+        PIT values of other rows.
+    ranks : array-like of shape (199,), default=None
+        Rank among the reference values, as a share of their number, that stands for the level
+        k / 200. None: the level itself.
     """
 
-    def __init__(self, distribution: PredictiveDistribution, knots: ArrayLike) -> None:
+    def __init__(
+        self,
+        distribution: PredictiveDistribution,
+        reference: ArrayLike,
+        ranks: ArrayLike | None = None,
+    ) -> None:
         self._distribution = distribution
-        # Those that follow a stream may leave the unit interval, and overtake each other.
-        inner = np.sort(np.clip(np.asarray(knots, dtype=np.float64), 0.0, 1.0))
-        if inner.ndim != 1 or not np.all(np.isfinite(inner)):
-            raise ValueError("knots must be a list of finite numbers.")
-        self._knots = np.concatenate(([0.0], inner, [1.0]))
-        self._levels = np.linspace(0.0, 1.0, len(self._knots))
+        self._reference = np.sort(np.asarray(reference, dtype=np.float64))
+        self._ranks = _GRID if ranks is None else np.asarray(ranks, dtype=np.float64)
+        if self._reference.ndim != 1 or not np.all(
+            (self._reference >= 0.0) & (self._reference <= 1.0)
+        ):
+            raise ValueError("reference must be a list of numbers from 0 to 1.")
+        if self._ranks.shape != _GRID.shape or not np.all(np.isfinite(self._ranks)):
+            raise ValueError(f"ranks must be {len(_GRID)} finite numbers.")
+        n_values = len(self._reference)
+        n_cells = min(max((n_values + 1) // _FEWEST_IN_CELL, 1), len(_GRID) + 1)
+        self._levels = np.linspace(0.0, 1.0, n_cells + 1)
+        self._knots = np.interp(
+            np.sort(self._rank_of(self._levels)),
+            np.linspace(0.0, 1.0, n_values + 2),
+            np.concatenate(([0.0], self._reference, [1.0])),
+        )
+        self._knots[0], self._knots[-1] = 0.0, 1.0
 
     def __len__(self) -> int:
         return len(self._distribution)
@@ -72,10 +94,33 @@ class CalibratedDistribution:
 
     def __getitem__(self, rows: Any) -> CalibratedDistribution:
         """Return the distributions of the selected rows."""
-        return CalibratedDistribution(self._distribution[rows], self._knots[1:-1])
+        return CalibratedDistribution(self._distribution[rows], self._reference, self._ranks)
+
+    def interval(self, level: float = 0.9) -> NDArray[np.float64]:
+        """Return the central prediction interval that holds a label with at least this probability.
+
+        Its ends are the forest's quantiles at two reference values; between two of them, at the
+        outer one. If there were too few to calibrate so high a level, the interval is infinite.
+
+        Returns
+        -------
+        ndarray of shape (n_rows, 2)
+            Lower and upper end.
+        """
+        if not (isinstance(level, Real) and 0.0 <= level <= 1.0):
+            raise ValueError(f"level must be a number from 0 to 1, got {level!r}.")
+        ((lower, upper),) = self._ends(np.array([float(level)]))
+        # A value of 1 as the lower end: the labels that made it so are above the last quantile.
+        return self._distribution.quantile([min(lower, 1.0 - _EDGE), max(upper, _EDGE)])
+
+    def covers(self, y: ArrayLike, levels: ArrayLike) -> NDArray[np.bool_]:
+        """Return whether ``y[i]`` is in the intervals of row i, shape (n_rows, n_levels)."""
+        values = _rounded(self._distribution.cdf(y))[:, None]
+        lower, upper = self._ends(np.atleast_1d(np.asarray(levels, dtype=np.float64))).T
+        return np.asarray((lower <= values) & (values <= upper))
 
     def quantile(self, q: ArrayLike) -> NDArray[np.float64]:
-        """Return quantiles; between calibrated levels they are interpolated.
+        """Return quantiles, without the guarantee of ``interval``.
 
         Parameters
         ----------
@@ -86,29 +131,8 @@ class CalibratedDistribution:
         -------
         ndarray of shape (n_rows,) for a number, (n_rows, k) for k levels
         """
-        levels = checked_levels(q)
-        own = np.clip(np.interp(levels, self._levels, self._knots), _LEAST, _MOST)
-        own = np.where((levels == 0.0) | (levels == 1.0), levels, own)
-        return self._distribution.quantile(own)
-
-    def interval(self, level: float = 0.9) -> NDArray[np.float64]:
-        """Return the central prediction interval that holds a label with at least this probability.
-
-        Its ends are calibrated quantiles; between two of them, the outer one. If there were too few
-        rows to calibrate so high a level, the interval is infinite.
-
-        Returns
-        -------
-        ndarray of shape (n_rows, 2)
-            Lower and upper end.
-        """
-        if not (isinstance(level, Real) and 0.0 <= level <= 1.0):
-            raise ValueError(f"level must be a number from 0 to 1, got {level!r}.")
-        n_cells = len(self._knots) - 1
-        beyond = round(n_cells * (0.5 - 0.5 * float(level)), 6)  # a few rounding errors off
-        lower = self._knots[int(np.floor(beyond))]
-        upper = self._knots[int(np.ceil(n_cells - beyond))]
-        return self._distribution.quantile([min(lower, _MOST), max(upper, _LEAST)])
+        own = np.interp(checked_levels(q), self._levels, self._knots)
+        return self._distribution.quantile(_rounded(own))
 
     def cdf(self, y: ArrayLike) -> NDArray[np.float64]:
         """Return P(label <= ``y[i]``), or P(label <= y) for a number, of row i, shape (n_rows,)."""
@@ -116,9 +140,11 @@ class CalibratedDistribution:
 
     def logpdf(self, y: ArrayLike) -> NDArray[np.float64]:
         """Return the log density of row i at ``y[i]``, or at the number y, shape (n_rows,)."""
+        width = np.diff(self._knots)
+        # A cell of no width has its mass in a point, most likely at infinity: there is no density.
+        stretch = np.full(len(width), -np.inf)
+        stretch[width > 0.0] = -np.log(len(width) * width[width > 0.0])
         cell = np.searchsorted(self._knots[1:-1], self._distribution.cdf(y))
-        with np.errstate(divide="ignore"):
-            stretch = -np.log(np.diff(self._knots)) - np.log(len(self._knots) - 1)
         return np.asarray(self._distribution.logpdf(y) + stretch[cell])
 
     def pdf(self, y: ArrayLike) -> NDArray[np.float64]:
@@ -144,25 +170,55 @@ class CalibratedDistribution:
         error = labels[:, None] - quantiles
         return np.asarray(2.0 * np.maximum(levels * error, (levels - 1.0) * error).mean(axis=1))
 
+    def _rank_of(self, levels: NDArray[np.float64]) -> NDArray[np.float64]:
+        grid = np.concatenate(([0.0], _GRID, [1.0]))
+        return np.interp(levels, grid, np.concatenate(([0.0], self._ranks, [1.0])))
+
+    def _ends(self, levels: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the forest's levels of the ends of intervals, shape (n_levels, 2)."""
+        ends = np.stack([0.5 - 0.5 * levels, 0.5 + 0.5 * levels], axis=1)
+        return np.sort(_outward(self._reference, self._rank_of(ends), is_lower=ends < 0.5))
+
     def _midpoints(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return levels that represent equal shares, and the quantiles there."""
         levels = (np.arange(_N_QUANTILES) + 0.5) / _N_QUANTILES
-        return levels, self.quantile(levels)
+        own = np.interp(levels, self._levels, self._knots)
+        return levels, self._distribution.quantile(np.clip(own, _EDGE, 1.0 - _EDGE))
+
+
+def _rounded(levels: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Take levels that are as good as 0 or 1 for that."""
+    return np.where(levels < _EDGE, 0.0, np.where(levels > 1.0 - _EDGE, 1.0, levels))
+
+
+def _outward(
+    reference: NDArray[np.float64], ranks: NDArray[np.float64], is_lower: NDArray[np.bool_]
+) -> NDArray[np.float64]:
+    """Return the reference values (sorted) of these ranks; beyond the last ones, 0 and 1.
+
+    Between two of them it is the outer one, so that intervals hold at least what they should.
+    """
+    n_gaps = len(reference) + 1
+    place = np.round(ranks * n_gaps, 6)  # a few rounding errors off a whole number
+    rank = np.where(is_lower, np.floor(place), np.ceil(place)).astype(np.int64)
+    padded = np.concatenate(([0.0], reference, [1.0]))
+    return np.asarray(padded[np.clip(rank, 0, n_gaps)])
 
 
 class ConformalForest(RegressorMixin, MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
     """A forest whose prediction intervals are calibrated on rows that it has not learned.
 
     Either ``fit`` sets rows aside itself, or ``calibrate`` takes a forest that is fitted, and rows
-    that it has not seen. Then, if these rows and new ones are exchangeable, the interval of level p
-    holds a new label with probability p on average over rows: marginally, not for every group of
-    rows. With n rows set aside, the coverage that they give varies about p with standard deviation
-    ``sqrt(p (1 - p) / n)``.
+    that it has not seen. If these rows, n of them, and new ones are exchangeable, the interval of
+    level p holds a new label with a probability of at least p and at most p + 2 / (n + 1), on
+    average over rows: marginally, not for every group of rows. The coverage that the rows set aside
+    happen to give varies about that with standard deviation ``sqrt(p (1 - p) / n)``.
 
     ``partial_fit`` predicts rows before it learns them, and keeps the calibration current by the
     rule of adaptive conformal inference, which needs no exchangeability: over T rows of any stream,
-    learned in calls of m, the coverage of each end is off by at most ``(1 + step m) / (step T)``,
-    if ``step m`` is below one.
+    learned in calls of m, the share of labels below an end of an interval is off by at most
+    ``(1 + step m) / (step T)`` if ``step m`` is below one, and ``2 m / T`` otherwise, for levels
+    that are multiples of 0.01.
 
     Parameters
     ----------
@@ -171,8 +227,8 @@ class ConformalForest(RegressorMixin, MetaEstimatorMixin, BaseEstimator):  # typ
     calibration_share : float, default=0.2
         Share of the rows that ``fit`` sets aside.
     step : float, default=0.005
-        How far a knot moves with each row of a stream, at most. Larger steps follow drift sooner,
-        and make intervals more restless.
+        How far the rank that stands for a level moves with each row of a stream, at most. Larger
+        steps follow drift sooner, and make intervals more restless.
     random_state : int, RandomState instance or None, default=None
         Decides which rows are set aside.
 
@@ -180,9 +236,11 @@ class ConformalForest(RegressorMixin, MetaEstimatorMixin, BaseEstimator):  # typ
     ----------
     forest_ : MondrianForestRegressor
         The fitted forest.
-    knots_ : ndarray of shape (n_cells - 1,)
-        Level of the forest's quantile that is the calibrated quantile of level k / n_cells; there
-        are 200 cells, or one more than rows set aside if these are fewer.
+    reference_ : ndarray of shape (n_reference,)
+        PIT values of the rows set aside; of a stream, the latest ones, as many or 2,000.
+    ranks_ : ndarray of shape (199,)
+        Rank among the reference values, as a share of their number, that stands for the level
+        k / 200: the level itself until there is a stream.
 
     Examples
     --------
@@ -196,7 +254,8 @@ class ConformalForest(RegressorMixin, MetaEstimatorMixin, BaseEstimator):  # typ
     """
 
     forest_: MondrianForestRegressor
-    knots_: NDArray[np.float64]
+    reference_: NDArray[np.float64]
+    ranks_: NDArray[np.float64]
 
     def __init__(
         self,
@@ -229,8 +288,8 @@ class ConformalForest(RegressorMixin, MetaEstimatorMixin, BaseEstimator):  # typ
         check_consistent_length(X, y)
         learned, kept = self._set_aside(_num_samples(X))
         forest = self._new_forest().fit(_safe_indexing(X, learned), _safe_indexing(y, learned))
-        knots = _calibrated_knots(forest, _safe_indexing(X, kept), _safe_indexing(y, kept))
-        self.forest_, self.knots_ = forest, knots
+        self.reference_ = _pit(forest, _safe_indexing(X, kept), _safe_indexing(y, kept))
+        self.forest_, self.ranks_ = forest, _GRID
         return self
 
     def calibrate(self, X: ArrayLike, y: ArrayLike) -> ConformalForest:
@@ -251,8 +310,8 @@ class ConformalForest(RegressorMixin, MetaEstimatorMixin, BaseEstimator):  # typ
             raise ValueError("calibrate needs a fitted forest: ConformalForest(forest).calibrate.")
         self._check_parameters()
         check_is_fitted(self.estimator)
-        self.knots_ = _calibrated_knots(self.estimator, X, y)
-        self.forest_ = self.estimator
+        self.reference_ = _pit(self.estimator, X, y)
+        self.forest_, self.ranks_ = self.estimator, _GRID
         return self
 
     def partial_fit(self, X: ArrayLike, y: ArrayLike) -> ConformalForest:
@@ -272,16 +331,27 @@ class ConformalForest(RegressorMixin, MetaEstimatorMixin, BaseEstimator):  # typ
         """
         self._check_parameters()
         if not hasattr(self, "forest_"):
+            if hasattr(self.estimator, "n_samples_seen_"):
+                raise ValueError("The estimator is fitted already: calibrate it before the stream.")
             self.forest_ = self._new_forest().partial_fit(X, y)
-            self.knots_ = np.arange(1, _MOST_CELLS) / _MOST_CELLS
+            self.reference_ = self.ranks_ = _GRID
             return self
-        values = np.sort(_pit(self.forest_, X, y))
+        values = _pit(self.forest_, X, y)
         self.forest_.partial_fit(X, y)
-        levels = np.arange(1, len(self.knots_) + 1) / (len(self.knots_) + 1)
-        # All rows of a call were predicted with the same knots, so that is what they say about. A
-        # step of one for all of them together puts right what was found; more would overshoot.
-        found = np.searchsorted(values, self.knots_, side="right") / len(values)
-        self.knots_ = self.knots_ + min(self.step * len(values), 1.0) * (levels - found)
+        is_lower = _GRID < 0.5
+        ends = _outward(np.sort(self.reference_), self.ranks_, is_lower)
+        ascending = np.sort(values)
+        below = np.where(
+            is_lower,
+            np.searchsorted(ascending, ends, side="left"),
+            np.searchsorted(ascending, ends, side="right"),
+        )
+        # All rows of a call were predicted with the same ranks. More than one step for all of them
+        # together would overshoot.
+        move = min(self.step * len(values), 1.0) * (_GRID - below / len(values))
+        n_kept = max(_WINDOW, len(self.reference_))
+        self.reference_ = np.concatenate((self.reference_, values))[-n_kept:]
+        self.ranks_ = self.ranks_ + move
         return self
 
     def predict(self, X: ArrayLike) -> NDArray[np.float64]:
@@ -292,14 +362,19 @@ class ConformalForest(RegressorMixin, MetaEstimatorMixin, BaseEstimator):  # typ
     def predict_distribution(self, X: ArrayLike) -> CalibratedDistribution:
         """Predict the calibrated distribution of the label of each row."""
         check_is_fitted(self)
-        return CalibratedDistribution(self.forest_.predict_distribution(X), self.knots_)
+        return CalibratedDistribution(
+            self.forest_.predict_distribution(X), self.reference_, self.ranks_
+        )
 
     def predict_quantiles(self, X: ArrayLike, q: ArrayLike) -> NDArray[np.float64]:
-        """Predict calibrated quantiles, shape (n_samples,) for a number, (n_samples, k) for k."""
+        """Predict calibrated quantiles, shape (n_samples,) for a number, (n_samples, k) for k.
+
+        The guarantee is that of ``predict_interval`` alone.
+        """
         return self.predict_distribution(X).quantile(q)
 
     def predict_interval(self, X: ArrayLike, level: float = 0.9) -> NDArray[np.float64]:
-        """Predict the central interval that holds the label with probability ``level``.
+        """Predict the central interval that holds the label with at least probability ``level``.
 
         See :meth:`CalibratedDistribution.interval`.
         """
@@ -348,16 +423,4 @@ class ConformalForest(RegressorMixin, MetaEstimatorMixin, BaseEstimator):  # typ
 def _pit(forest: MondrianForestRegressor, X: ArrayLike, y: ArrayLike) -> NDArray[np.float64]:
     """Return the forest's cdf at labels that are checked as for a fit."""
     _, labels = forest._check_data(X, y, reset=False)
-    return forest.predict_distribution(X).cdf(labels)
-
-
-def _calibrated_knots(
-    forest: MondrianForestRegressor, X: ArrayLike, y: ArrayLike
-) -> NDArray[np.float64]:
-    values = np.sort(_pit(forest, X, y))
-    n_gaps = len(values) + 1
-    n_cells = min(n_gaps, _MOST_CELLS)
-    cell = np.arange(1, n_cells)
-    # Outward where a level is between two values, so that intervals hold at least what they should.
-    rank = np.where(2 * cell < n_cells, cell * n_gaps // n_cells, -(-cell * n_gaps // n_cells))
-    return np.asarray(values[rank - 1])
+    return _rounded(forest.predict_distribution(X).cdf(labels))

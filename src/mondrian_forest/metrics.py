@@ -1,8 +1,8 @@
 """How good a prediction with its uncertainty is: scores, calibration, and scorers.
 
-All functions take the true labels and a prediction, which is a ``PredictiveDistribution`` or, for
-other people's models, a pair of mean and standard deviation, taken as a Gaussian. Scores are means
-over rows; smaller is better.
+A prediction is a ``PredictiveDistribution`` (or ``CalibratedDistribution``) or, for other people's
+models, a pair of mean and standard deviation, taken as a Gaussian. Of the scores ``rmse``,
+``nlpd``, ``crps`` and ``pinball_loss``, smaller is better.
 
 Calibration has two sides. Intervals must hold what they promise (``calibration_table``, ``pit``),
 and be no wider than needed (``sharpness``); ``crps`` and ``nlpd`` reward both.
@@ -173,9 +173,13 @@ def calibration_table(
     ):
         raise ValueError(f"levels must be numbers from 0 to 1, got {levels!r}.")
     level = level.astype(np.float64)
-    # Inside the central interval of a level is the same as within half of it from the median.
-    distance = np.sort(np.abs(pit(y_true, prediction, gaussian=gaussian) - 0.5))
-    observed = np.searchsorted(distance, 0.5 * level, side="right") / len(distance)
+    labels, distribution = checked(y_true, prediction)
+    if hasattr(distribution, "covers") and not gaussian:
+        observed = distribution.covers(labels, level).mean(axis=0)
+    else:
+        # Inside the central interval is the same as within half of the level from the median.
+        distance = np.sort(np.abs(pit(labels, distribution, gaussian=gaussian) - 0.5))
+        observed = np.searchsorted(distance, 0.5 * level, side="right") / len(distance)
     return CalibrationTable(level, observed, observed - level)
 
 
@@ -193,7 +197,10 @@ def sharpness(prediction: Prediction, level: float = 0.9) -> float:
     distribution = _as_distribution(prediction)
     if len(distribution) == 0:
         raise ValueError("There are no rows to score.")
-    ends = distribution.quantile([0.5 - 0.5 * level, 0.5 + 0.5 * level])
+    if hasattr(distribution, "interval"):
+        ends = distribution.interval(level)
+    else:
+        ends = distribution.quantile([0.5 - 0.5 * level, 0.5 + 0.5 * level])
     return float(np.mean(ends[:, 1] - ends[:, 0]))
 
 
