@@ -74,7 +74,7 @@ display = DensityDisplay.from_estimator(forest, X[rows], y[rows])
 display.ax_.set(xlabel="arrival delay, minutes", xlim=(-80, 150))
 save(display.figure_, "densities")
 
-# In time order: the year moves on, and what was calibrated in the summer is off in the winter.
+# In time order: of a stream a forest knows the past only, and the year moves on.
 first = 100_000
 history = MondrianForestRegressor(10, random_state=0, n_jobs=-1)
 fixed = ConformalForest(history, random_state=0).fit(X[:first], y[:first])

@@ -333,7 +333,8 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
             The name of the file, for example ``"model.mf"``.
         rows : bool, default=True
             Keep all that learning needs: a loaded forest goes on exactly as this one would. False:
-            keep what prediction needs, without the training rows, as after ``freeze``.
+            keep what prediction needs, as after ``freeze``. The boxes and means of small leaves
+            still tell much about the rows in them.
         """
         check_is_fitted(self, "_grove")
         self._check_parameters()  # set after the fit, they might be refused when it is loaded

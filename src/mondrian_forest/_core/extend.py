@@ -6,7 +6,7 @@ box that the group needs exceeds the node's box by a certain length (summed over
 sides), and cuts through the excess arrive at that rate. If the first comes before the node's own
 time, the rows beyond the cut leave and are sampled as a block of their own, from the time of the
 cut on, and the others go on below it; if none does, the box grows and the group is divided by the
-node's own cut. A group of one row is Alg. 4 to the letter.
+node's own cut. For a group of one row this is Alg. 4, but for what follows.
 
 Alg. 4 also treats every leaf as if it had been split until there was nothing left to split. That
 breaks the law as soon as ``min_samples_split`` is above 2: a row would be cut off from a leaf that
