@@ -22,8 +22,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, MetaEstimatorMixin, RegressorMixin, clone
-from sklearn.utils import _safe_indexing, check_random_state
-from sklearn.utils.validation import _num_samples, check_consistent_length, check_is_fitted
+from sklearn.model_selection import train_test_split
+from sklearn.utils import check_consistent_length
+from sklearn.utils.validation import check_is_fitted
 
 from .distribution import PredictiveDistribution, checked_labels, checked_levels
 from .forest import MondrianForestRegressor
@@ -286,9 +287,17 @@ class ConformalForest(RegressorMixin, MetaEstimatorMixin, BaseEstimator):  # typ
         if y is None:
             raise ValueError("ConformalForest requires y to be passed, but the target y is None.")
         check_consistent_length(X, y)
-        learned, kept = self._set_aside(_num_samples(X))
-        forest = self._new_forest().fit(_safe_indexing(X, learned), _safe_indexing(y, learned))
-        self.reference_ = _pit(forest, _safe_indexing(X, kept), _safe_indexing(y, kept))
+        n_rows = len(y)  # type: ignore[arg-type]
+        if n_rows < 2:
+            raise ValueError(f"ConformalForest needs at least 2 rows, got {n_rows}.")
+        learned_X, kept_X, learned_y, kept_y = train_test_split(
+            X,
+            y,
+            test_size=min(max(round(self.calibration_share * n_rows), 1), n_rows - 1),
+            random_state=self.random_state,
+        )
+        forest = self._new_forest().fit(learned_X, learned_y)
+        self.reference_ = _pit(forest, kept_X, kept_y)
         self.forest_, self.ranks_ = forest, _GRID
         return self
 
@@ -395,16 +404,6 @@ class ConformalForest(RegressorMixin, MetaEstimatorMixin, BaseEstimator):  # typ
             raise TypeError(
                 f"estimator must be a MondrianForestRegressor, got {type(self.estimator).__name__}."
             )
-
-    def _set_aside(self, n_rows: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the numbers of the rows to learn, and to calibrate with."""
-        if n_rows < 2:
-            raise ValueError(
-                f"ConformalForest needs at least 2 rows to set some aside, got {n_rows}."
-            )
-        n_kept = min(max(round(self.calibration_share * n_rows), 1), n_rows - 1)
-        order = check_random_state(self.random_state).permutation(n_rows)
-        return np.sort(order[n_kept:]), np.sort(order[:n_kept])
 
     @property
     def n_features_in_(self) -> int:

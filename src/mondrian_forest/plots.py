@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.stats import binom
-from sklearn.utils.validation import _num_samples, check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted, validate_data
 
 from . import metrics
 from ._core.tree import NO_CHILD
@@ -772,13 +772,15 @@ class PartitionDisplay(_Display):
         check_is_fitted(estimator)
         if not isinstance(lifetime, Real) or not lifetime > 0:
             raise ValueError(f"lifetime must be a positive number, got {lifetime!r}.")
-        if X is not None and y is not None and np.shape(y) != (_num_samples(X),):
-            raise ValueError("y must have one value for each row of X.")
         if estimator.n_features_in_ != 2:
             raise ValueError(
                 f"A partition can be drawn over 2 features, this forest has "
                 f"{estimator.n_features_in_}."
             )
+        if X is not None:
+            table = validate_data(estimator, X, dtype=np.float64, reset=False)
+            if y is not None and np.shape(y) != (len(table),):
+                raise ValueError("y must have one value for each row of X.")
         trees = estimator.trees_
         if not isinstance(tree, Integral) or not 0 <= tree < len(trees):
             raise ValueError(f"tree must be a number from 0 to {len(trees) - 1}, got {tree!r}.")
@@ -808,7 +810,6 @@ class PartitionDisplay(_Display):
             (str(names[0]), str(names[1])),
         ).plot(ax=ax)
         if X is not None:
-            table = validate_data(estimator, X, dtype=np.float64, reset=False)
             points = display.ax_.scatter(
                 *table.T, c="black" if y is None else np.asarray(y), s=14, zorder=3
             )
