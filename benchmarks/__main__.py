@@ -15,7 +15,7 @@ import platform
 from importlib.metadata import version
 from pathlib import Path
 
-from . import accuracy, calibration, flights, growth, online, speed, startup
+from . import accuracy, calibration, files, flights, growth, online, speed, startup
 from .table import Table
 
 JOBS = {
@@ -23,6 +23,7 @@ JOBS = {
     "growth": growth.run,
     "online": online.run,
     "startup": startup.run,
+    "files": files.run,
     "accuracy": accuracy.run,
     "flights": flights.run,
     "calibration": calibration.run,

@@ -53,3 +53,9 @@ def test_calibration_runs(data_directory):
     done = run("calibration", "--quick", "--data", data_directory)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("| adaptive |") == 5
+
+
+def test_files_run():
+    done = run("files", "--quick")
+    assert done.returncode == 0, done.stderr
+    assert "prediction only" in done.stdout
