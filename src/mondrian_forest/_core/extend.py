@@ -25,7 +25,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from .kernel import kernel, prefetch
+from .kernel import doubled, kernel, prefetch, wide
 from .posterior import (
     Hyperparameters,
     merge_tallies,
@@ -111,7 +111,9 @@ def extend_tree(
     n_features = rows.shape[1]
     # A copy, in which the rows of a group are neighbours.
     joining = np.empty((end - begin, padded_width(n_features)), dtype=np.float32)
-    joining[:, :n_features] = rows[begin:end]
+    for i in range(end - begin):
+        for f in range(n_features):
+            joining[i, f] = rows[begin + i, f]
     numbers = np.arange(begin, end, dtype=np.int32)
     scratch = scratch_boxes(n_features)
     # All groups of a level are looked at before any of the next: they have nothing to do with each
@@ -126,7 +128,7 @@ def extend_tree(
     group_boxes = np.empty((2 * room, 2, n_features), dtype=np.float32)
     crowded = np.empty(room, dtype=np.int64)  # leaves to be split
     crowded_time = np.empty(room)
-    met = np.empty(64 + 8 * room, dtype=np.int32)
+    met = np.empty((64 + 8 * room, 1), dtype=np.int32)
     here, below = 0, room
     group_node[0] = 0
     group_start[0] = 0
@@ -138,7 +140,7 @@ def extend_tree(
     n_met = 0
     while n_here > 0:
         if n_met + n_here > len(met):
-            met = np.concatenate((met, np.empty_like(met)))
+            met = doubled(met)
         n_below = 0
         for group in range(here, here + n_here):
             ahead = group_node[min(group + AHEAD, here + n_here - 1)]
@@ -146,12 +148,12 @@ def extend_tree(
             prefetch(nodes, ahead + 1)  # a record may begin in one cache line and end in the next
             prefetch(boxes, ahead)
             prefetch(tallies, ahead)
-            node = group_node[group]
-            start = group_start[group]
-            stop = group_stop[group]
+            node = wide(group_node[group])
+            start = wide(group_start[group])
+            stop = wide(group_stop[group])
             start_time = group_time[group]
             record = nodes[node]
-            left_child = record.left_child
+            left_child = wide(record.left_child)
             is_leaf = left_child == NO_CHILD
             excess = 0.0
             for f in range(n_features):
@@ -166,7 +168,7 @@ def extend_tree(
                     random_state, excess, min(record.split_time, lifetime) - start_time
                 )
             if time < np.inf:
-                met[n_met] = node
+                met[n_met, 0] = node
                 n_met += 1
                 feature, threshold, is_above = _sample_cut_outside(
                     random_state, boxes, node, group_boxes, group, excess
@@ -218,14 +220,14 @@ def extend_tree(
             if excess > 0.0:
                 _stretch(boxes, node, group_boxes, group)  # Alg. 4, line 11
             if not is_leaf:
-                met[n_met] = node
+                met[n_met, 0] = node
                 n_met += 1
                 middle = _divide_group(
                     joining,
                     numbers,
                     start,
                     stop,
-                    record.split_feature,
+                    wide(record.split_feature),
                     record.threshold,
                     group_boxes,
                     group,
@@ -275,8 +277,8 @@ def extend_tree(
         scratch,
     )
     for i in range(n_met - 1, -1, -1):  # children before parents
-        prefetch(nodes, met[max(i - 2 * AHEAD, 0)])
-        ahead = met[max(i - AHEAD, 0)]
+        prefetch(nodes, met[max(i - 2 * AHEAD, 0), 0])
+        ahead = met[max(i - AHEAD, 0), 0]
         child = nodes[ahead].left_child
         prefetch(nodes, child)
         prefetch(nodes, child + 1)
@@ -284,8 +286,9 @@ def extend_tree(
         prefetch(tallies, ahead)
         prefetch(tallies, child)
         prefetch(tallies, child + 1)
-        merge_tallies(nodes, tallies, met[i])
-        set_posterior(nodes, tallies, posterior, hyperparameters, met[i])
+        node = wide(met[i, 0])
+        merge_tallies(nodes, tallies, node)
+        set_posterior(nodes, tallies, posterior, hyperparameters, node)
     return n_nodes
 
 

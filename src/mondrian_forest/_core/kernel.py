@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
 import numba
+import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
@@ -26,6 +27,25 @@ def kernel(function: Function) -> Function:
     """
     compiled = numba.njit(nogil=True, cache=True, error_model="numpy")(function)
     return cast(Function, compiled)
+
+
+@kernel
+def doubled(array: NDArray[Any]) -> NDArray[Any]:
+    """Return a two-dimensional array with twice as many rows.
+
+    ``np.concatenate``, and assigning arrays to slices, take seconds to compile: their messages
+    of errors bring in text.
+    """
+    larger = np.empty((2 * len(array), array.shape[1]), dtype=array.dtype)
+    for i in range(len(array)):
+        for j in range(array.shape[1]):
+            larger[i, j] = array[i, j]
+    return larger
+
+
+wide = cast(Callable[[Any], int], np.int64)
+"""Makes 64 bits of any integer in a kernel, where ``int`` would leave it as it is. Kernels are
+compiled once for each combination of types, and calls should not differ for that alone."""
 
 
 def _prefetch(_typing_context: Any, array: Any, index: Any) -> Any:

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .kernel import kernel
+from .kernel import kernel, wide
 from .tree import NO_CHILD, Records
 
 HIERARCHICAL = 0
@@ -198,7 +198,7 @@ def set_posterior(
     """Set location and precision of a node from its tally and from its children."""
     record = nodes[node]
     tally = tallies[node]
-    left = record.left_child
+    left = wide(record.left_child)
     if posterior == EMPIRICAL:
         record.location = tally.label_mean
         record.precision = tally.n_samples / tally.squared_deviation

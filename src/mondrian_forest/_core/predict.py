@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .components import Components, Exits, MessagesFromAbove, Visits, fill_components
-from .kernel import kernel, prefetch
+from .kernel import doubled, kernel, prefetch, wide
 from .memory import empty
 from .mixture import Mixture
 from .posterior import Hyperparameters
@@ -173,7 +173,7 @@ def route(
     n_exits = 0
     while n_waiting > 0:
         if n_waiting + 2 > len(waiting):
-            waiting = np.concatenate((waiting, np.empty_like(waiting)))
+            waiting = doubled(waiting)
         while 0 < n_waiting <= len(waiting) - 2:  # two loops, for the reason given there
             n_waiting -= 1
             node = waiting[n_waiting, 0]
@@ -228,7 +228,7 @@ def route(
                     n_exits += 1
             else:
                 middle = partition(
-                    moving, row_order, start, stop, record.split_feature, record.threshold
+                    moving, row_order, start, stop, wide(record.split_feature), record.threshold
                 )
                 for side in range(1, -1, -1):  # the left child ends on top and is followed first
                     first = middle if side == 1 else start

@@ -14,7 +14,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from .kernel import kernel
+from .kernel import doubled, kernel, wide
 from .rng import exponential, uniform
 from .tree import NO_CHILD, NO_ROW, Records, Tree
 from .vector import are_vectors, divide_vectors, padded_width, partition_vectors
@@ -207,22 +207,24 @@ def sample_block(
     """
     nodes, boxes, tallies = tree
     n_nodes_before = n_nodes
-    bounding_box(rows, 0, len(rows), boxes, root)
-    _await_sampling(nodes, tallies, root, 0, len(rows), start_time)
+    start = wide(0)
+    stop = len(rows)
+    bounding_box(rows, start, stop, boxes, root)
+    _await_sampling(nodes, tallies, root, start, stop, start_time)
     # Nodes still to be sampled. A node waits here only while its sibling's subtree is sampled, so
     # there are never more than the depth plus one; the stack doubles when that is not enough.
     # The inner loop leaves the array alone, or Numba would count references to it at every node.
-    waiting = np.empty(32, dtype=np.int64)
-    waiting[0] = root
+    waiting = np.empty((32, 1), dtype=np.int64)
+    waiting[0, 0] = root
     n_waiting = 1
     while n_waiting > 0:
         if n_waiting + 2 > len(waiting):
-            waiting = np.concatenate((waiting, np.empty_like(waiting)))
+            waiting = doubled(waiting)
         while 0 < n_waiting <= len(waiting) - 2:
             n_waiting -= 1
-            node = waiting[n_waiting]
+            node = waiting[n_waiting, 0]
             record = nodes[node]
-            start = tallies[node].first_row
+            start = wide(tallies[node].first_row)
             stop = start + tallies[node].n_samples
             parent_time = record.split_time
             record.split_time = np.inf
@@ -244,8 +246,8 @@ def sample_block(
             record.split_time = split_time
             _await_sampling(nodes, tallies, n_nodes, start, middle, split_time)
             _await_sampling(nodes, tallies, n_nodes + 1, middle, stop, split_time)
-            waiting[n_waiting] = n_nodes + 1
-            waiting[n_waiting + 1] = n_nodes  # on top, to be sampled first
+            waiting[n_waiting, 0] = n_nodes + 1
+            waiting[n_waiting + 1, 0] = n_nodes  # on top, to be sampled first
             n_waiting += 2
             n_nodes += 2
     for node in range(n_nodes - 1, n_nodes_before - 1, -1):  # children before parents
