@@ -140,8 +140,8 @@ def in_chunks(n_rows: int, chunk: int) -> tuple[MondrianForestRegressor, Table]:
 def against_batch(n_rows: int, chunk: int, repeats: int = 5) -> Table:
     """Compare a whole stream with a batch fit, each in a process of its own, in turn.
 
-    In one process the second job would get the memory that the first one gave back, which takes a
-    third of the time of memory that the system has to find; there, a fit gains most.
+    In one process the second job would get the memory that the first one gave back, which is faster
+    than memory that the system has to find; a fit gains most by it.
     """
     jobs = {f"{chunk:,} rows at a time": chunk, "all rows at once": n_rows}
     times: dict[str, list[float]] = {job: [] for job in jobs}

@@ -287,7 +287,7 @@ class ConformalForest(RegressorMixin, MetaEstimatorMixin, BaseEstimator):  # typ
         if y is None:
             raise ValueError("ConformalForest requires y to be passed, but the target y is None.")
         check_consistent_length(X, y)
-        n_rows = len(y)  # type: ignore[arg-type]
+        n_rows = np.shape(y)[0]
         if n_rows < 2:
             raise ValueError(f"ConformalForest needs at least 2 rows, got {n_rows}.")
         learned_X, kept_X, learned_y, kept_y = train_test_split(

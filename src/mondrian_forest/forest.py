@@ -367,7 +367,7 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
         -------
         MondrianForestRegressor
         """
-        state = read(path, mmap_rows=mmap)
+        state = read(path, mapped=mmap)
         try:
             forest = cls(**state.pop("parameters"))
             forest._check_parameters()
@@ -701,7 +701,7 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
         return state
 
     def _ensemble(self) -> Ensemble:
-        if not hasattr(self, "_grove"):  # a tenth of the time that the call below takes
+        if not hasattr(self, "_grove"):  # asked first, since the call below takes longer
             check_is_fitted(self, "_grove")
         return Ensemble(
             self._grove.sizes,
@@ -896,7 +896,7 @@ def _slices(length: int, step: int) -> list[slice]:
 def _plain_blocks(table: NDArray[Any]) -> Iterator[tuple[slice, NDArray[np.float64]]]:
     """Yield a table in blocks of the one type and layout that kernels are compiled for."""
     if len(table) == 1 and table.dtype == np.float64 and table.flags.carray:
-        yield slice(0, 1), table  # half of the time that a single row would take below
+        yield slice(0, 1), table  # a single row is in a hurry
         return
     for rows in _slices(len(table), 65536):
         yield rows, np.require(table[rows], np.float64, ["C", "W"])

@@ -82,10 +82,10 @@ def write(path: str | os.PathLike[str], state: dict[str, Any], library_version: 
         save_file(arrays, unfinished, {_ENTRY: _sealed(json.dumps(header, allow_nan=False))})
 
 
-def read(path: str | os.PathLike[str], *, mmap_rows: bool = False) -> dict[str, Any]:
+def read(path: str | os.PathLike[str], *, mapped: bool = False) -> dict[str, Any]:
     """Return the state that was written, checked.
 
-    With ``mmap_rows`` the arrays stay in the file until they are needed. Then their checksums are
+    With ``mapped`` the arrays stay in the file until they are needed. Then their checksums are
     not computed, and the boxes of a frozen forest are not looked at: neither can lead a kernel
     astray.
     """
@@ -97,12 +97,12 @@ def read(path: str | os.PathLike[str], *, mmap_rows: bool = False) -> dict[str, 
                 f"it has format {version!r}, and this version of mondrian-forest reads "
                 f"{FORMAT_VERSION}: install a newer one"
             )
-        if not mmap_rows:
+        if not mapped:
             for name, array in arrays.items():
                 if header["sha256"].get(name) != _checksum(array):
                     raise ModelFileError(f"the array {name!r} has changed since it was written")
             arrays = {name: _copy(array) for name, array in arrays.items()}
-        return _unpack(header, arrays, reads_boxes=not mmap_rows)
+        return _unpack(header, arrays, reads_boxes=not mapped)
     except (
         ValueError,
         LookupError,
@@ -206,7 +206,6 @@ def _pack(state: dict[str, Any]) -> tuple[dict[str, Any], Arrays]:
         "is_linked": grove.is_linked,
         "feature_names": state["feature_names"],
     }
-    n_trees = grove.n_trees
     arrays = {
         "sizes": grove.sizes,
         "nodes": _as_bytes(grove.nodes),
@@ -220,7 +219,6 @@ def _pack(state: dict[str, Any]) -> tuple[dict[str, Any], Arrays]:
         "seen_range": np.stack(state["_seen_range"]),
         "log_likelihoods": state.get("_log_likelihoods", np.empty(0)),
     }
-    assert arrays["nodes"].shape == (n_trees, grove.nodes.shape[1], NODE.itemsize)
     return header, {name: np.ascontiguousarray(array) for name, array in arrays.items()}
 
 

