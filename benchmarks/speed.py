@@ -10,6 +10,7 @@ import numpy as np
 from sklearn.ensemble import ExtraTreesRegressor, RandomForestRegressor
 
 from mondrian_forest import MondrianForestRegressor
+from mondrian_forest.datasets import fetch_us_flights_2008
 
 from .table import Table
 from .timing import time_call, time_in_turn
@@ -28,9 +29,16 @@ def uniform_table(n_rows: int, n_features: int = 8, seed: int = 0):
     return X, y
 
 
-def run(quick: bool, data: Path | None) -> Iterator[Table]:
-    from .flights import load_flights
+def load_flights(data: Path | None):
+    """Return rows and labels of the paper's flights, or None where they are not at hand."""
+    try:
+        return fetch_us_flights_2008(data_home=data, download_if_missing=False, return_X_y=True)
+    except FileNotFoundError as error:
+        print(f"Flights are left out: {error}")
+        return None
 
+
+def run(quick: bool, data: Path | None) -> Iterator[Table]:
     n_rows, n_queries, repeats = (2_000, 500, 1) if quick else (1_000_000, 100_000, 5)
     X, y = uniform_table(n_rows)
     queries, _ = uniform_table(n_queries, seed=1)
@@ -44,10 +52,10 @@ def run(quick: bool, data: Path | None) -> Iterator[Table]:
     yield compare_predictions(forest, peer, X, y, queries, repeats)
     yield predict_one_row(X[:20_000], y[:20_000], queries[0], repeats)
     yield threads(X, y, queries, repeats)
-    if data is None or not (Path(data) / "us_flights_2008_jan_apr.parquet").exists():
-        print("speed: flight data left out, it is not at hand (--data or MONDRIAN_DATA)")
+    flights = load_flights(data)
+    if flights is None:
         return
-    X, y = load_flights(Path(data))
+    X, y = flights
     if quick:
         X, y = X[:2_000], y[:2_000]
     table, _, _ = compare_fits(f"Fit {len(y):,} flights of 8 features", X, y, repeats)

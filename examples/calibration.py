@@ -1,9 +1,8 @@
 """Check the calibration of a forest on real data, and mend it.
 
-Draws the pictures of docs/calibration.md. Run it with the folder that holds
-``nycflights13.parquet``:
+Draws the pictures of docs/calibration.md. It needs the extras ``datasets`` and ``plot``:
 
-    python examples/calibration.py FOLDER [FOLDER FOR THE PICTURES]
+    python examples/calibration.py [FOLDER FOR THE PICTURES]
 """
 
 import sys
@@ -11,9 +10,9 @@ from pathlib import Path
 
 import matplotlib.pyplot as plt
 import numpy as np
-import pyarrow.parquet
 
 from mondrian_forest import ConformalForest, MondrianForestRegressor
+from mondrian_forest.datasets import load_nycflights13
 from mondrian_forest.metrics import summary
 from mondrian_forest.plots import (
     DensityDisplay,
@@ -24,15 +23,9 @@ from mondrian_forest.plots import (
     ReliabilityDisplay,
 )
 
-TARGET = "arr_delay"
-
-if len(sys.argv) not in (2, 3) or not (Path(sys.argv[1]) / "nycflights13.parquet").exists():
-    sys.exit("Name the folder that holds nycflights13.parquet.")
-table = pyarrow.parquet.read_table(Path(sys.argv[1]) / "nycflights13.parquet").drop(["date"])
-folder = Path(sys.argv[2] if len(sys.argv) == 3 else ".")
-names = [name for name in table.column_names if name != TARGET]
-X = np.column_stack([table[name].to_numpy() for name in names]).astype(float)
-y = table[TARGET].to_numpy().astype(float)
+folder = Path(sys.argv[1] if len(sys.argv) == 2 else ".")
+flights = load_nycflights13()
+X, y, names = flights.data, flights.target, flights.feature_names
 
 
 def save(figure: plt.Figure, name: str) -> None:

@@ -1,32 +1,21 @@
 """Test, then learn: how good a forest is on a stream, at every moment of it.
 
 Each chunk of rows is predicted before the forest learns it, so that every row counts as a test row
-once and nothing is held out. Run it with the folder that holds ``nycflights13.parquet``:
-
-    python examples/prequential.py FOLDER
+once and nothing is held out. It needs the extras ``datasets`` and ``plot``.
 
 It draws the running RMSE and NLPD of arrival delays in time order, beside those of a forest that
 stopped learning early, to ``prequential.png``.
 """
 
-import sys
-from pathlib import Path
-
 import matplotlib.pyplot as plt
 import numpy as np
-import pyarrow.parquet
 
 from mondrian_forest import MondrianForestRegressor
+from mondrian_forest.datasets import load_nycflights13
 
 CHUNK = 2_000
-TARGET = "arr_delay"
 
-if len(sys.argv) != 2 or not (Path(sys.argv[1]) / "nycflights13.parquet").exists():
-    sys.exit("Name the folder that holds nycflights13.parquet.")
-table = pyarrow.parquet.read_table(Path(sys.argv[1]) / "nycflights13.parquet")
-names = [name for name in table.column_names if name not in (TARGET, "date")]
-X = np.column_stack([table[name].to_numpy() for name in names]).astype(float)
-y = table[TARGET].to_numpy().astype(float)
+X, y = load_nycflights13(return_X_y=True)
 
 
 def prequential(learn_until: int) -> tuple[np.ndarray, np.ndarray]:

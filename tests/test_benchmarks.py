@@ -32,15 +32,10 @@ def test_speed_and_growth_run_and_write_their_tables(tmp_path):
 
 
 def test_absent_data_is_taken_calmly(tmp_path):
-    done = run("flights", "--quick", "--data", tmp_path)
+    done = run("calibration", "--quick", "--data", tmp_path)
     assert done.returncode == 0
-    assert "the data is not at hand" in done.stdout
-
-
-def test_flights_run(data_directory):
-    done = run("flights", "--quick", "--data", data_directory)
-    assert done.returncode == 0, done.stderr
-    assert "the mixture's own quantiles" in done.stdout
+    assert "Flights are left out: 2008.csv.bz2 and plane-data.csv not found" in done.stdout
+    assert done.stdout.count("| adaptive |") == 3
 
 
 def test_an_unknown_job_is_refused():

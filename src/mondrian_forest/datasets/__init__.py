@@ -1,5 +1,13 @@
 """Data to try things on."""
 
+from .ep_messages import load_ep_messages
 from .generators import make_gap_wave
+from .nycflights import load_nycflights13
+from .us_flights import fetch_us_flights_2008
 
-__all__ = ["make_gap_wave"]
+__all__ = [
+    "fetch_us_flights_2008",
+    "load_ep_messages",
+    "load_nycflights13",
+    "make_gap_wave",
+]
