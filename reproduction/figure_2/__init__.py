@@ -1,0 +1,1 @@
+"""Figure 2: the predictive uncertainty of three forests beyond the training data."""

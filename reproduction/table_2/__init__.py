@@ -1,0 +1,1 @@
+"""Table 2: calibration of forests on flight delays."""
