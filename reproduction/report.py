@@ -33,6 +33,8 @@ class Report:
     figure: Any = None
     summary: Table | None = None
     """Paper and ours side by side, for the index page."""
+    seconds: float | None = None
+    """What a run takes, where it shares its work with another."""
 
     def check(self, claim: str, holds: bool, figures: str) -> None:
         """Keep whether a claim holds, and the figures that tell."""
@@ -89,7 +91,7 @@ def perform(
     """Run one experiment, print its tables, and write them where they belong."""
     start = time.perf_counter()
     report = run(quick, data)
-    seconds = time.perf_counter() - start
+    seconds = time.perf_counter() - start if report.seconds is None else report.seconds
     folder = output if output is not None or quick else FOLDER / name
     print("\n\n".join(table.markdown() for table in [*report.tables, report.checks_table()]))
     if folder is not None:
@@ -154,9 +156,9 @@ def write_index(folder: Path = FOLDER) -> None:
         if result["summary"] is not None:
             rows = result["summary"]["rows"]
             table = Table("", list(rows[0]), [list(row.values()) for row in rows])
-            parts.append(table.markdown().removeprefix("## ").strip())
+            parts += [result["summary"]["note"], table.markdown().removeprefix("## ").strip()]
         parts.append(
             f"`python -m reproduction.{name}`, {_duration(result['seconds'])}; {kept} of "
             f"{len(checks)} checks hold. [All figures, and where we differ]({name}/result.md)."
         )
-    (folder / "README.md").write_text("\n\n".join(parts) + "\n")
+    (folder / "README.md").write_text("\n\n".join(filter(None, parts)) + "\n")

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from matplotlib.figure import Figure
 
 from benchmarks.table import Table
 from reproduction import flights
@@ -37,6 +38,7 @@ def build(measured: Runs, quick: bool) -> Report:
         notes=CONFIGURATION["differences"],
         summary=side_by_side(measured, quick),
         data={"measured": measured},
+        figure=draw(measured),
     )
     for split in flights.splits(quick):
         report.tables.append(table(split, measured[split.name]))
@@ -106,6 +108,25 @@ def table(split: Split, runs: dict[str, list[dict[str, Any]]]) -> Table:
     return result
 
 
+def draw(measured: Runs) -> Figure:
+    """Draw RMSE and NLPD of every method on every split."""
+    figure = Figure(figsize=(3 * len(measured), 5.2), layout="constrained")
+    axes = figure.subplots(2, len(measured), squeeze=False)
+    for column, (split, runs) in enumerate(measured.items()):
+        names = [method for method in METHODS if method in runs]
+        for ax, score in zip(axes[:, column], ("rmse", "nlpd"), strict=True):
+            for place, method in enumerate(names):
+                values = [run[score] for run in runs[method]]
+                colour = "tab:orange" if method.startswith("MF") else "0.4"
+                ax.plot(values, [place] * len(values), "o", color=colour, alpha=0.7)
+            ax.set_yticks(range(len(names)), names)
+            ax.invert_yaxis()
+            ax.grid(axis="x", alpha=0.3)
+            ax.set_xlabel(score.upper())
+        axes[0, column].set_title(split)
+    return figure
+
+
 def side_by_side(measured: Runs, quick: bool) -> Table:
     """Return the paper's forests and ours on corresponding splits."""
     columns = ["rows, paper", "rows, ours", "method", "RMSE, paper", "RMSE, ours"]
@@ -115,8 +136,8 @@ def side_by_side(measured: Runs, quick: bool) -> Table:
             runs = measured[split.name].get(method)
             ours = {score: with_error([r[score] for r in runs]) for score in SCORES} if runs else {}
             result.add(
-                split.paper, split.name, method, quoted.get("rmse", ""), ours.get("rmse", ""),
-                quoted.get("nlpd", ""), ours.get("nlpd", ""),
+                split.paper, split.name, method, str(quoted.get("rmse", "")), ours.get("rmse", ""),
+                str(quoted.get("nlpd", "")), ours.get("nlpd", ""),
             )  # fmt: skip
     return result
 

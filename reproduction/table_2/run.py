@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from matplotlib.figure import Figure
 
 from benchmarks.table import Table
 from mondrian_forest.metrics import LEVELS
@@ -57,7 +58,14 @@ def build(measured: Runs, quick: bool) -> Report:
         CONFIGURATION["about"],
         tables=[gaussian, own],
         data={"measured": measured},
+        seconds=sum(
+            run["fit seconds"] + run["predict seconds"]
+            for methods in measured.values()
+            for method in FORESTS
+            for run in methods[method]
+        ),
         notes=CONFIGURATION["differences"],
+        figure=draw(measured, quick),
         summary=side_by_side(measured, quick),
     )
     for split in flights.splits(quick):
@@ -75,12 +83,40 @@ def build(measured: Runs, quick: bool) -> Report:
                 ours < theirs,
                 f"mean size {ours:.3f} against {theirs:.3f}",
             )
+        for method, size in CONFIGURATION["expected"].get(split.name, {}).items():
+            found = np.abs(coverage[method]).mean()
+            what = f"Mean size of {method}, {split.name}:"
+            report.expect(what, found, size, CONFIGURATION["tolerance"])
     return report
+
+
+def draw(measured: Runs, quick: bool) -> Figure:
+    """Draw observed minus ideal coverage; the paper's is dashed."""
+    figure = Figure(figsize=(3.2 * len(measured), 3.2), layout="constrained")
+    axes = figure.subplots(1, len(measured), sharey=True, squeeze=False)[0]
+    colours = dict(zip(FORESTS, ("tab:orange", "tab:red", "0.4", "0.65"), strict=True))
+    for ax, split in zip(axes, flights.splits(quick), strict=True):
+        ax.axhline(0.0, color="0.8")
+        for method in FORESTS:
+            differences = coverage_error(measured[split.name][method], "gaussian coverage")
+            ax.plot(LEVELS, differences, color=colours[method], label=method)
+        own = coverage_error(measured[split.name]["MF"], "own coverage")
+        ax.plot(LEVELS, own, color=colours["MF"], linestyle=":", label="MF, own quantiles")
+        for method, quoted in CONFIGURATION["paper"].get(split.paper, {}).items():
+            ax.plot(LEVELS, quoted, color=colours[method], linestyle="--")
+        ax.set(title=split.name, xlabel="level")
+    axes[0].set_ylabel("observed minus ideal coverage")
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside right upper")
+    return figure
 
 
 def side_by_side(measured: Runs, quick: bool) -> Table:
     """Return how far off the paper's forests and ours are, over all levels."""
-    result = Table("Table 2", ["rows, paper", "rows, ours", "method", "paper", "ours"])
+    result = Table(
+        "Table 2",
+        ["rows, paper", "rows, ours", "method", "paper", "ours"],
+        note="The size of observed minus ideal coverage, mean over the levels 0.1 to 0.9.",
+    )
     for split in flights.splits(quick):
         for method, quoted in CONFIGURATION["paper"].get(split.paper, {}).items():
             ours = coverage_error(measured[split.name][method], "gaussian coverage")
