@@ -19,6 +19,25 @@ from ._core.predict import ForestMoments
 _ROWS_PER_BLOCK = 1024
 
 
+class Components(NamedTuple):
+    """The Gaussian components of the mixtures of a number of rows, one row after another.
+
+    Attributes
+    ----------
+    weight : ndarray of shape (n_components,)
+        The weights of one row's components add up to 1.
+    mean : ndarray of shape (n_components,)
+    std : ndarray of shape (n_components,)
+    offset : ndarray of shape (n_rows + 1,)
+        Row i has the components ``offset[i]`` to ``offset[i + 1] - 1``.
+    """
+
+    weight: NDArray[np.float64]
+    mean: NDArray[np.float64]
+    std: NDArray[np.float64]
+    offset: NDArray[np.int64]
+
+
 class VarianceParts(NamedTuple):
     """The predictive variance of each row, in parts that add up to it.
 
@@ -134,6 +153,16 @@ class PredictiveDistribution:
         )
         moments = ForestMoments(*(part[chosen] for part in self._moments))
         return PredictiveDistribution(mixture, moments, self._noise_variance, self._n_jobs)
+
+    def components(self) -> Components:
+        """Return the Gaussian components of all rows, as a copy."""
+        mixture = self._mixture
+        return Components(
+            mixture.weight.copy(),
+            mixture.location.copy(),
+            mixture.scale.copy(),
+            mixture.offset.copy(),
+        )
 
     def mean(self) -> NDArray[np.float64]:
         """Return the predictive means, shape (n_rows,)."""

@@ -857,3 +857,68 @@ class PartitionDisplay(_Display):
         ax.set_title("boxes of the data, and cuts with their times", fontsize="medium")
         self._is_drawn_in(ax)
         return self
+
+
+class ConvergenceDisplay(_Display):
+    """Values of the trials of an optimisation, and the best so far.
+
+    Create it with :meth:`from_result`, or with ``result.plot()``.
+
+    Parameters
+    ----------
+    values : ndarray of shape (n_trials,)
+        NaN for failures.
+    best_so_far : ndarray of shape (n_trials,)
+
+    Attributes
+    ----------
+    ax_ : matplotlib Axes
+    figure_ : matplotlib Figure
+    """
+
+    def __init__(self, values: NDArray[np.float64], best_so_far: NDArray[np.float64]) -> None:
+        self.values = values
+        self.best_so_far = best_so_far
+
+    @classmethod
+    def from_result(cls, result: Any, *, ax: Any = None) -> ConvergenceDisplay:
+        """Draw the history of a result.
+
+        Parameters
+        ----------
+        result : OptimizationResult
+        ax : matplotlib Axes, default=None
+            By default those of a new figure.
+
+        Returns
+        -------
+        ConvergenceDisplay
+        """
+        return cls(result.values, result.best_so_far()).plot(ax)
+
+    def plot(self, ax: Any = None) -> ConvergenceDisplay:
+        """Draw it.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, default=None
+            By default those of a new figure.
+
+        Returns
+        -------
+        self
+        """
+        ax = _axes(ax)
+        trials = np.arange(1, len(self.values) + 1)
+        ax.plot(trials, self.values, ".", color=_COLOUR, alpha=0.5, label="trial")
+        ax.step(trials, self.best_so_far, where="post", color=_SECOND_COLOUR, label="best so far")
+        failed = trials[np.isnan(self.values)]
+        if len(failed):
+            height = np.full(len(failed), 0.02)
+            ax.plot(
+                failed, height, "x", color="0.4", label="failed", transform=ax.get_xaxis_transform()
+            )
+        ax.set(xlabel="trials", ylabel="value")
+        ax.legend()
+        self._is_drawn_in(ax)
+        return self

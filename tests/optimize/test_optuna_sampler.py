@@ -1,0 +1,113 @@
+"""Optuna's own suite for samplers, and what a Mondrian forest adds."""
+
+import warnings
+
+import numpy as np
+import optuna
+import pytest
+from optuna.testing.pytest_samplers import (
+    BasicSamplerTestCase,
+    RelativeSamplerTestCase,
+    SingleOnlySamplerTestCase,
+)
+
+from mondrian_forest.optimize.optuna_sampler import MondrianSampler
+
+optuna.logging.set_verbosity(optuna.logging.ERROR)
+
+
+class TestOptunasOwnSuite(BasicSamplerTestCase, RelativeSamplerTestCase, SingleOnlySamplerTestCase):
+    @pytest.fixture
+    def sampler(self):
+        return lambda: MondrianSampler(seed=0, n_startup_trials=0, n_candidates=50)
+
+
+def study(**options):
+    return optuna.create_study(sampler=MondrianSampler(n_candidates=200, **{"seed": 0} | options))
+
+
+def bowl(trial):
+    x = trial.suggest_float("x", -5, 5)
+    k = trial.suggest_int("k", 1, 9, step=2)
+    c = trial.suggest_categorical("c", ["a", "b"])
+    return (x - 2) ** 2 + k + (c == "a")
+
+
+def test_it_finds_the_minimum():
+    found = study()
+    found.optimize(bowl, n_trials=60)
+    assert found.best_value < 1.6
+    assert found.best_params["c"] == "b"
+
+
+def test_it_finds_the_maximum():
+    found = optuna.create_study(direction="maximize", sampler=MondrianSampler(seed=0))
+    found.optimize(lambda trial: -abs(trial.suggest_float("x", 0, 1) - 0.3), n_trials=40)
+    assert abs(found.best_params["x"] - 0.3) < 0.05
+
+
+def test_a_seed_decides_everything():
+    first, second, other = study(), study(), study(seed=1)
+    for run in (first, second, other):
+        run.optimize(bowl, n_trials=25)
+    parameters = [trial.params for trial in first.trials]
+    assert parameters == [trial.params for trial in second.trials]
+    assert parameters != [trial.params for trial in other.trials]
+
+
+def test_branches_of_a_conditional_space_are_learned_jointly():
+    def objective(trial):
+        if trial.suggest_categorical("kind", ["line", "wave"]) == "line":
+            return 1.0 + trial.suggest_float("slope", 0.0, 1.0)
+        period = trial.suggest_float("period", 1e-3, 1.0, log=True)
+        return abs(np.log10(period) + 2)
+
+    found = study()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found.optimize(objective, n_trials=50)
+    assert found.best_params["kind"] == "wave"
+    assert found.best_value < 0.2
+    late = [trial.params["kind"] for trial in found.trials[30:]]
+    assert late.count("wave") > 10
+
+
+def test_parallel_workers_do_not_repeat_each_other():
+    found = study()
+    found.optimize(bowl, n_trials=12)
+    running = [found.ask() for _ in range(5)]
+    values = [trial.suggest_float("x", -5, 5) for trial in running]
+    for trial in running:
+        trial.suggest_int("k", 1, 9, step=2)
+        trial.suggest_categorical("c", ["a", "b"])
+    assert len(set(values)) == 5
+    found.optimize(bowl, n_trials=20, n_jobs=2)
+    assert len(found.get_trials(states=(optuna.trial.TrialState.COMPLETE,))) == 32
+
+
+def test_failures_and_pruned_trials_are_learned_from():
+    def objective(trial):
+        x = trial.suggest_float("x", 0, 1)
+        if x > 0.8:
+            raise ValueError("too large")
+        if x > 0.6:
+            trial.report(x, 0)
+            raise optuna.TrialPruned
+        return (x - 0.3) ** 2
+
+    found = study()
+    found.optimize(objective, n_trials=50, catch=(ValueError,))
+    assert found.best_value < 0.01
+    late = [trial.params["x"] > 0.8 for trial in found.trials[30:]]
+    assert sum(late) < 8
+
+
+def test_a_finite_space_that_is_exhausted_goes_on_at_random():
+    found = study()
+    found.optimize(lambda trial: trial.suggest_int("k", 1, 4), n_trials=20)
+    assert found.best_value == 1
+
+
+def test_options_that_make_no_sense_are_refused_at_once():
+    with pytest.raises(ValueError, match="acquisition must be"):
+        MondrianSampler(acquisition="best")
