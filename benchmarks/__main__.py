@@ -15,7 +15,7 @@ import platform
 from importlib.metadata import version
 from pathlib import Path
 
-from . import accuracy, calibration, files, growth, online, speed, startup
+from . import accuracy, calibration, files, growth, online, optimization, speed, startup
 from .table import Table
 
 JOBS = {
@@ -24,6 +24,7 @@ JOBS = {
     "online": online.run,
     "startup": startup.run,
     "files": files.run,
+    "optimization": optimization.run,
     "accuracy": accuracy.run,
     "calibration": calibration.run,
 }

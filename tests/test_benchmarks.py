@@ -50,6 +50,12 @@ def test_calibration_runs(data_directory):
     assert done.stdout.count("| adaptive |") == 5
 
 
+def test_optimization_runs():
+    done = run("optimization", "--quick")
+    assert done.returncode == 0, done.stderr
+    assert "One step after 50 values" in done.stdout
+
+
 def test_files_run():
     done = run("files", "--quick")
     assert done.returncode == 0, done.stderr
