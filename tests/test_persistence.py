@@ -274,8 +274,8 @@ def test_a_file_of_a_later_format_says_so(tmp_path):
     path = tmp_path / "model.mf"
     forest().save(path)
     header, arrays = content(path)
-    sign(path, header | {"format_version": 2}, arrays)
-    with pytest.raises(ModelFileError, match=r"it has format 2, and .* reads 1"):
+    sign(path, header | {"format_version": 3}, arrays)
+    with pytest.raises(ModelFileError, match=r"it has format 3, and .* reads 1 to 2"):
         MondrianForestRegressor.load(path)
 
 

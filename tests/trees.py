@@ -26,8 +26,18 @@ from mondrian_forest._core.tree import (
 )
 
 
-def grow(rows, min_samples_split=2, lifetime=np.inf, seed=0, state=None):
+def grow(
+    rows,
+    min_samples_split=2,
+    lifetime=np.inf,
+    seed=0,
+    state=None,
+    labels=None,
+    n_candidate_splits=1,
+):
     """Sample one tree on float32 rows; return it with its row order."""
+    if labels is None:
+        labels = np.zeros(len(rows))
     rows = np.ascontiguousarray(rows, dtype=np.float32)
     if state is None:
         state = random_states(np.random.SeedSequence(seed), 1)[0]
@@ -35,7 +45,15 @@ def grow(rows, min_samples_split=2, lifetime=np.inf, seed=0, state=None):
     room = Tree(grove.nodes[0], grove.boxes[0], grove.tallies[0])
     order = grove.row_numbers[0]
     grove.sizes[0] = sample_tree(
-        rows, min_samples_split, lifetime, state, room, order, scratch_like(rows)
+        rows,
+        labels,
+        min_samples_split,
+        n_candidate_splits,
+        lifetime,
+        state,
+        room,
+        order,
+        scratch_like(rows),
     )
     return grove.tree(0), RowOrder(order)
 
@@ -73,10 +91,10 @@ def forest_of(trees, prior, lifetime=np.inf, posterior=HIERARCHICAL):
     return Ensemble(sizes, nodes, boxes, depth, posterior, prior, lifetime)
 
 
-def routed(tree, rows, lifetime=np.inf):
+def routed(tree, rows, lifetime=np.inf, posterior=HIERARCHICAL):
     """Route rows through one tree in a workspace of their own."""
     space = allocate_workspace(forest_of([tree], None), len(rows))
-    n_visits, n_exits = route(tree.nodes, tree.boxes, lifetime, rows, space)
+    n_visits, n_exits = route(tree.nodes, tree.boxes, posterior, lifetime, rows, space)
     lengths = (n_visits, n_exits, n_visits, n_exits)
     used = [
         type(part)(*(array[:n] for array in part))

@@ -20,21 +20,27 @@ _ROWS_PER_BLOCK = 1024
 
 
 class Components(NamedTuple):
-    """The Gaussian components of the mixtures of a number of rows, one row after another.
+    """The components of the mixtures of a number of rows, one row after another.
+
+    A component is Gaussian, or under the pruned posterior a Student-t distribution.
 
     Attributes
     ----------
     weight : ndarray of shape (n_components,)
         The weights of one row's components add up to 1.
     mean : ndarray of shape (n_components,)
-    std : ndarray of shape (n_components,)
+    scale : ndarray of shape (n_components,)
+        The standard deviation of a Gaussian.
+    df : ndarray of shape (n_components,)
+        Degrees of freedom; infinite for Gaussians.
     offset : ndarray of shape (n_rows + 1,)
         Row i has the components ``offset[i]`` to ``offset[i + 1] - 1``.
     """
 
     weight: NDArray[np.float64]
     mean: NDArray[np.float64]
-    std: NDArray[np.float64]
+    scale: NDArray[np.float64]
+    df: NDArray[np.float64]
     offset: NDArray[np.int64]
 
 
@@ -44,13 +50,15 @@ class VarianceParts(NamedTuple):
     Attributes
     ----------
     noise : ndarray of shape (n_rows,)
-        Variance of a label about the mean of its leaf: what no amount of data removes.
+        Variance of a label about its mean: what no amount of data removes. Under the pruned
+        posterior it differs from place to place.
     posterior : ndarray of shape (n_rows,)
         Uncertainty of the means in the nodes that the row may belong to; for the empirical
         posterior, the variance of the labels in these nodes.
     branching : ndarray of shape (n_rows,)
         Uncertainty about where the row branches off, and about what it finds on a branch of its
-        own. Zero inside the leaf boxes; for the hierarchical posterior it grows away from the data.
+        own. Zero inside the leaf boxes; for the hierarchical posterior it grows away from the data;
+        for the pruned posterior, about where the tree is to be pruned, too.
     between_trees : ndarray of shape (n_rows,)
         Variance of the trees' predictive means.
     """
@@ -89,16 +97,17 @@ def checked_labels(y: ArrayLike, n_rows: int) -> NDArray[np.float64]:
 
 
 class PredictiveDistribution:
-    """Predictive distributions of a number of rows, each a mixture of Gaussians.
+    """Predictive distributions of a number of rows, each a mixture of Gaussians or Student-t.
 
     :meth:`MondrianForestRegressor.predict_distribution` returns it; it is a snapshot and does not
     change when the forest does. ``len(d)`` is the number of rows; ``d[i]``, ``d[2:5]``,
     ``d[mask]`` select rows (``d[i]`` is a distribution of one row).
 
     A component has the exact mean and variance of a label at its place. It stands for all times at
-    which the row may branch off there, and is Gaussian as in the paper. Components of a weight
-    below 1e-12 within their tree are left out, which changes the cdf of a forest whose trees have
-    depth d by at most (d + 2) * 1e-12.
+    which the row may branch off there, and is Gaussian as in the paper; under the pruned posterior
+    it is a Student-t distribution. Components of a weight below 1e-12 (1e-6 under the pruned
+    posterior) within their tree are left out, which changes the cdf of a forest whose trees have
+    depth d by at most d + 2 times that.
 
     Examples
     --------
@@ -118,12 +127,10 @@ class PredictiveDistribution:
         self,
         mixture: Mixture,
         moments: ForestMoments,
-        noise_variance: float,
         n_jobs: int | None = None,
     ) -> None:
         self._mixture = mixture
         self._moments = moments
-        self._noise_variance = noise_variance
         self._n_jobs = n_jobs
 
     def __len__(self) -> int:
@@ -131,7 +138,8 @@ class PredictiveDistribution:
 
     def __repr__(self) -> str:
         n_components = len(self._mixture.weight)
-        return f"<PredictiveDistribution of {len(self)} rows, {n_components} Gaussian components>"
+        kind = "Student-t" if len(self._mixture.degrees) else "Gaussian"
+        return f"<PredictiveDistribution of {len(self)} rows, {n_components} {kind} components>"
 
     def __getitem__(self, rows: Any) -> PredictiveDistribution:
         """Return the distributions of the selected rows."""
@@ -145,22 +153,26 @@ class PredictiveDistribution:
         new_offset = np.concatenate(([0], np.cumsum(counts)))
         # For each new component, where it stands in the old arrays.
         source = np.arange(new_offset[-1]) + np.repeat(offset[chosen] - new_offset[:-1], counts)
+        degrees = self._mixture.degrees
         mixture = Mixture(
             new_offset,
             self._mixture.weight[source],
             self._mixture.location[source],
             self._mixture.scale[source],
+            degrees[source] if len(degrees) else degrees,
         )
         moments = ForestMoments(*(part[chosen] for part in self._moments))
-        return PredictiveDistribution(mixture, moments, self._noise_variance, self._n_jobs)
+        return PredictiveDistribution(mixture, moments, self._n_jobs)
 
     def components(self) -> Components:
-        """Return the Gaussian components of all rows, as a copy."""
+        """Return the components of all rows, as a copy."""
         mixture = self._mixture
+        degrees = mixture.degrees.copy()
         return Components(
             mixture.weight.copy(),
             mixture.location.copy(),
             mixture.scale.copy(),
+            degrees if len(degrees) else np.full(len(mixture.weight), np.inf),
             mixture.offset.copy(),
         )
 
@@ -179,7 +191,7 @@ class PredictiveDistribution:
     def decompose(self) -> VarianceParts:
         """Return the parts of the variance: noise, posterior, branching off, between trees."""
         return VarianceParts(
-            noise=np.full(len(self), self._noise_variance),
+            noise=self._moments.noise.copy(),
             posterior=self._moments.posterior.copy(),
             branching=self._moments.branching.copy(),
             between_trees=self._moments.between_trees.copy(),
@@ -201,7 +213,9 @@ class PredictiveDistribution:
         """Return the continuous ranked probability score of row i at ``y[i]``, or at the number y.
 
         Smaller is better; it has the unit of y, and is the absolute error where the prediction is
-        certain. The closed form for mixtures costs the square of the number of components.
+        certain. The closed form for mixtures of Gaussians costs the square of the number of
+        components; for Student-t there is none, and an integral is computed, to a relative error of
+        about 1e-5.
         """
         return self._at(kernels.crps, y)
 
@@ -258,9 +272,14 @@ class PredictiveDistribution:
             raise ValueError(f"size must be a non-negative integer, got {size!r}.")
         random = check_random_state(random_state)
         shape = (len(self), size)
-        out = np.empty(shape)
-        kernels.draw(self._mixture, random.uniform(size=shape), random.standard_normal(shape), out)
-        return out
+        chosen = np.empty(shape, dtype=np.int64)
+        kernels.choose(self._mixture, random.uniform(size=shape), chosen)
+        _, _, location, scale, degrees = self._mixture
+        if len(degrees):
+            standard = random.standard_t(degrees[chosen])
+        else:
+            standard = random.standard_normal(shape)
+        return np.asarray(location[chosen] + scale[chosen] * standard)
 
     def _at(
         self,

@@ -6,7 +6,7 @@ kernel astray by looking at every index. What fails ends in one ``ModelFileError
 
 The text is the entry ``mondrian_forest`` of the file's metadata: a checksum (SHA-256), a space, and
 the JSON object that it belongs to, which has the checksums of all arrays. Equal forests have equal
-files. Format 1:
+files. Format 2:
 
 ==================  =========================================================================
 ``sizes``           number of nodes of each tree
@@ -17,9 +17,14 @@ files. Format 1:
 ``rows, labels``    training rows as the trees see them, and their labels; empty without rows
 ``random_states``   the random stream of each tree
 ``feature_range``   lower and upper ends of the range that is mapped to [0, 1]
+``feature_weights`` what each feature is multiplied by then
+``trend``           level, centers and slopes of a linear trend; empty without one
+``spread_scores``   of the factors that the spread is chosen from
 ``seen_range``      lower and upper ends of the rows seen
 ``log_likelihoods`` of the labels given each tree, if the rows that say so are left out
 ==================  =========================================================================
+
+Format 1, which had the paper's model alone, is still read.
 """
 
 from __future__ import annotations
@@ -44,10 +49,12 @@ from safetensors.numpy import save_file
 from ._core.check import FAULTS, find_fault
 from ._core.learn import Grove, Settings, trimmed
 from ._core.memory import empty
-from ._core.posterior import EMPIRICAL, HIERARCHICAL, Hyperparameters, LabelSums
+from ._core.posterior import EMPIRICAL, HIERARCHICAL, PRUNED, Hyperparameters, LabelSums
+from ._core.spread import SPREADS
 from ._core.tree import NODE, TALLY
+from .trend import Trend
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 _ENTRY = "mondrian_forest"
 _NOT_WHOLE = "it is truncated, or of another kind"
 
@@ -63,9 +70,20 @@ _DTYPES = {
     "labels": "F64",
     "random_states": "U64",
     "feature_range": "F64",
+    "feature_weights": "F64",
+    "trend": "F64",
+    "spread_scores": "F64",
     "seen_range": "F64",
     "log_likelihoods": "F64",
 }
+_PAPER = {
+    "n_candidate_splits": 1,
+    "feature_weights": None,
+    "spread": 1.0,
+    "trend": None,
+    "hyperparameters": "heuristic",
+}
+"""Parameters of a forest of format 1, which did not know them."""
 _NUMPY = {"I64": "<i8", "U8": "u1", "F32": "<f4", "I32": "<i4", "F64": "<f8", "U64": "<u8"}
 
 
@@ -92,16 +110,18 @@ def read(path: str | os.PathLike[str], *, mapped: bool = False) -> dict[str, Any
     try:
         header, arrays = _open(Path(path))
         version = header.get("format_version")
-        if version != FORMAT_VERSION:
+        if version not in (1, FORMAT_VERSION):
             raise ModelFileError(
                 f"it has format {version!r}, and this version of mondrian-forest reads "
-                f"{FORMAT_VERSION}: install a newer one"
+                f"1 to {FORMAT_VERSION}: install a newer one"
             )
         if not mapped:
             for name, array in arrays.items():
                 if header["sha256"].get(name) != _checksum(array):
                     raise ModelFileError(f"the array {name!r} has changed since it was written")
             arrays = {name: _copy(array) for name, array in arrays.items()}
+        if version == 1:
+            header, arrays = _from_format_1(header, arrays)
         return _unpack(header, arrays, reads_boxes=not mapped)
     except (
         ValueError,
@@ -201,6 +221,7 @@ def _pack(state: dict[str, Any]) -> tuple[dict[str, Any], Arrays]:
         "settings": _to_json("settings", list(state["_settings"])),
         "hyperparameters": list(state["hyperparameters"]),
         "label_sums": list(state["_label_sums"]),
+        "spread": state["spread_"],
         "review_at": state["_review_at"],
         "has_rescaled": state["_has_rescaled"],
         "is_linked": grove.is_linked,
@@ -216,10 +237,47 @@ def _pack(state: dict[str, Any]) -> tuple[dict[str, Any], Arrays]:
         "labels": state["_labels"],
         "random_states": state["_random_states"],
         "feature_range": np.stack(state["feature_range_"]),
+        "feature_weights": state["feature_weights_"],
+        "trend": np.empty(0) if state["_trend"] is None else np.hstack(state["_trend"]),
+        "spread_scores": state["_spread_scores"],
         "seen_range": np.stack(state["_seen_range"]),
         "log_likelihoods": state.get("_log_likelihoods", np.empty(0)),
     }
     return header, {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+
+
+def _from_format_1(header: dict[str, Any], arrays: Arrays) -> tuple[dict[str, Any], Arrays]:
+    """Return what a file of format 1 would be today."""
+    n_features = arrays["boxes"].shape[-1]
+    return (
+        header
+        | {
+            "parameters": header["parameters"] | _PAPER,
+            "settings": [*header["settings"], 1],
+            "spread": 1.0,
+        },
+        arrays
+        | {
+            "nodes": _with_field(arrays["nodes"], NODE, "degrees", np.inf),
+            "tallies": _with_field(arrays["tallies"], TALLY, "evidence_below", 0.0),
+            "feature_weights": np.ones(n_features),
+            "trend": np.empty(0),
+            "spread_scores": np.zeros(len(SPREADS)),
+        },
+    )
+
+
+def _with_field(
+    content: NDArray[np.uint8], dtype: np.dtype[Any], name: str, value: float
+) -> NDArray[np.uint8]:
+    """Return records with one more field, the last of ``dtype``."""
+    before = np.dtype([(field, dtype[field]) for field in dtype.names or () if field != name])
+    old = _as_records(content, before)
+    new = empty(old.shape, dtype)
+    for field in before.names or ():
+        new[field] = old[field]
+    new[name] = value
+    return _as_bytes(new)
 
 
 def _as_bytes(records: NDArray[Any]) -> NDArray[np.uint8]:
@@ -280,14 +338,17 @@ def _count(value: Any, least: int = 0) -> int:
 
 def _unpack(header: dict[str, Any], arrays: Arrays, *, reads_boxes: bool) -> dict[str, Any]:
     _require(set(arrays) == set(_DTYPES), "an array is missing")
-    min_samples_split, lifetime, posterior = _from_json(header["settings"])
-    _require(posterior in (HIERARCHICAL, EMPIRICAL), "the posterior is unknown")
+    min_samples_split, lifetime, posterior, n_candidate_splits = _from_json(header["settings"])
+    _require(posterior in (HIERARCHICAL, EMPIRICAL, PRUNED), "the posterior is unknown")
     _require(isinstance(lifetime, float) and lifetime > 0.0, "the lifetime is out of range")
     mean, scale, rate, noise = header["hyperparameters"]
     n_rows, label_mean, squared_deviation = header["label_sums"]
     state: dict[str, Any] = {
         "parameters": {name: _from_json(value) for name, value in header["parameters"].items()},
-        "_settings": Settings(_count(min_samples_split, 2), lifetime, posterior),
+        "_settings": Settings(
+            _count(min_samples_split, 2), lifetime, posterior, _count(n_candidate_splits, 1)
+        ),
+        "spread_": _number(header["spread"], 5e-324),
         "hyperparameters": Hyperparameters(
             _number(mean), *(_number(value, 5e-324) for value in (scale, rate, noise))
         ),
@@ -310,8 +371,11 @@ def _unpack(header: dict[str, Any], arrays: Arrays, *, reads_boxes: bool) -> dic
         "labels": (n_rows if learns else 0,),
         "random_states": (n_trees, 4),
         "feature_range": (2, n_features),
+        "feature_weights": (n_features,),
+        "trend": (1 + 2 * n_features if len(arrays["trend"]) else 0,),
+        "spread_scores": (len(SPREADS),),
         "seen_range": (2, n_features),
-        "log_likelihoods": (0 if learns or posterior == EMPIRICAL else n_trees,),
+        "log_likelihoods": (0 if learns or posterior != HIERARCHICAL else n_trees,),
     }
     for name, shape in shapes.items():
         _require(arrays[name].shape == shape, f"the array {name!r} has a wrong shape")
@@ -320,8 +384,11 @@ def _unpack(header: dict[str, Any], arrays: Arrays, *, reads_boxes: bool) -> dic
         tallies.shape == (n_trees, nodes.shape[1] if learns else 1), "an array has a wrong shape"
     )
     _require(np.all((sizes >= 1) & (sizes <= nodes.shape[1])), "the size of a tree is wrong")
-    for name in ("rows", "labels", "feature_range", "seen_range", "log_likelihoods"):
-        _require(np.all(np.isfinite(arrays[name])), f"the array {name!r} is not finite")
+    for name in shapes:
+        if arrays[name].dtype.kind == "f" and name != "boxes":
+            _require(np.all(np.isfinite(arrays[name])), f"the array {name!r} is not finite")
+    weights = arrays["feature_weights"]
+    _require(np.all(weights >= 0.0) and weights.any(), "the array 'feature_weights' is wrong")
     for name in ("feature_range", "seen_range"):
         _require(np.all(arrays[name][0] <= arrays[name][1]), f"the array {name!r} is wrong")
     _require(arrays["random_states"].any(axis=1).all(), "the state of a random generator is wrong")
@@ -354,6 +421,17 @@ def _unpack(header: dict[str, Any], arrays: Arrays, *, reads_boxes: bool) -> dic
         "_labels": labels,
         "_random_states": arrays["random_states"],
         "feature_range": tuple(arrays["feature_range"]),
+        "feature_weights_": weights,
+        "_trend": _unpack_trend(arrays["trend"]),
+        "_spread_scores": arrays["spread_scores"],
         "_seen_range": tuple(arrays["seen_range"]),
         "n_features_in_": n_features,
     }
+
+
+def _unpack_trend(content: NDArray[np.float64]) -> Trend | None:
+    if len(content) == 0:
+        return None
+    level, *rest = content.tolist()
+    center, slope = np.reshape(rest, (2, -1))
+    return Trend(level, center, slope)

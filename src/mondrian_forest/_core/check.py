@@ -71,8 +71,11 @@ def find_fault(
         node = order[place]
         record = nodes[node]
         left = record.left_child
-        if not (0.0 <= record.share <= 0.5 and record.precision >= 0.0):
-            return _VALUE
+        if record.degrees == np.inf:
+            if not (0.0 <= record.share <= 0.5 and record.precision >= 0.0):
+                return _VALUE
+        elif not (record.degrees > 2.0 and record.share == record.share and record.precision > 0.0):
+            return _VALUE  # of the pruned posterior
         if not (math.isfinite(record.location) and record.split_time >= 0.0):
             return _VALUE
         if left == NO_CHILD:
@@ -107,6 +110,8 @@ def find_fault(
             if tally.height != heights[node] or tally.n_samples < 1:
                 return _TALLY
             if not (math.isfinite(tally.label_mean) and 0.0 <= tally.squared_deviation < np.inf):
+                return _TALLY
+            if nodes[node].degrees < np.inf and not math.isfinite(tally.evidence_below):
                 return _TALLY
             if left != NO_CHILD:
                 of_children = np.int64(tallies[left].n_samples) + tallies[left + 1].n_samples

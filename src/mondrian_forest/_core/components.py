@@ -17,10 +17,12 @@ from numpy.typing import NDArray
 from .kernel import kernel
 from .posterior import (
     EMPIRICAL,
+    PRUNED,
     Hyperparameters,
     message_precision,
     remaining_share,
 )
+from .pruning import PRIOR_COUNT, PRIOR_SHAPE
 from .tree import Records
 
 Vector = NDArray[np.float64]
@@ -61,13 +63,19 @@ class Exits(NamedTuple):
 
 
 class Components(NamedTuple):
-    """A Gaussian for each exit; its variance is the sum of two parts and the noise."""
+    """A Gaussian for each exit; its variance is the sum of two parts and the noise.
+
+    Under the pruned posterior it is a Student-t, with a noise of its own.
+    """
 
     location: NDArray[np.float64]
     posterior_variance: NDArray[np.float64]
     """Of the mean at the place where the row leaves the tree."""
     branch_variance: NDArray[np.float64]
     """Of what lies between this place and the row: the fresh branch, and when it branches off."""
+    noise_variance: NDArray[np.float64]
+    """Of a label about its mean; filled in for the pruned posterior only, as are the degrees."""
+    degrees: NDArray[np.float64]
 
 
 BLOCK = 16
@@ -108,6 +116,9 @@ def fill_components(
     """Fill in the component of every exit under the given label model."""
     if posterior == EMPIRICAL:
         empirical_components(nodes, visits, exits, n_exits, components)
+        return
+    if posterior == PRUNED:
+        pruned_components(nodes, visits, exits, n_exits, components)
         return
     send_messages_down(nodes, hyperparameters, visits, n_visits, messages)
     hierarchical_components(
@@ -180,7 +191,7 @@ def hierarchical_components(
     visited, parents = visits
     above_means, above_variances = messages
     _, exit_visit, _, exit_branch_off, exit_distance = exits
-    locations, posterior_variances, branch_variances = components
+    locations, posterior_variances, branch_variances, _, _ = components
     branches = Branches(
         np.full(BLOCK, 0.5),
         np.full(BLOCK, 0.5),
@@ -344,3 +355,24 @@ def empirical_components(
         components.location[e] = record.location
         components.posterior_variance[e] = 1.0 / record.precision
         components.branch_variance[e] = 0.0
+
+
+@kernel
+def pruned_components(
+    nodes: Records, visits: Visits, exits: Exits, n_exits: int, components: Components
+) -> None:
+    """Fill in what a label is in the node where the pruned tree ends, or the row branches off."""
+    visited, _ = visits
+    _, exit_visit, _, _, _ = exits
+    locations, posterior_variances, branch_variances, noise_variances, all_degrees = components
+    for e in range(n_exits):
+        record = nodes[visited[exit_visit[e]]]
+        locations[e] = record.location
+        degrees = np.float64(record.degrees)
+        squared_scale = 1.0 / record.precision
+        count = degrees - 2.0 * PRIOR_SHAPE + PRIOR_COUNT
+        variance = squared_scale * (degrees / (degrees - 2.0))
+        posterior_variances[e] = variance / (count + 1.0)
+        branch_variances[e] = 0.0
+        noise_variances[e] = variance * (count / (count + 1.0))
+        all_degrees[e] = degrees

@@ -56,6 +56,7 @@ def extend_trees(
     labels: NDArray[np.float64],
     end: int,
     min_samples_split: int,
+    n_candidate_splits: int,
     lifetime: float,
     posterior: int,
     hyperparameters: Hyperparameters,
@@ -78,6 +79,7 @@ def extend_trees(
                 begin,
                 end,
                 min_samples_split,
+                n_candidate_splits,
                 lifetime,
                 posterior,
                 hyperparameters,
@@ -95,6 +97,7 @@ def extend_tree(
     begin: int,
     end: int,
     min_samples_split: int,
+    n_candidate_splits: int,
     lifetime: float,
     posterior: int,
     hyperparameters: Hyperparameters,
@@ -189,7 +192,7 @@ def extend_tree(
                 beyond = n_nodes + 1 if is_above else n_nodes
                 _insert_parent(tree, node, moved, n_nodes, feature, threshold, time)
                 _stretch(boxes, node, group_boxes, group)
-                set_share(nodes, hyperparameters, node)
+                set_share(nodes, posterior, hyperparameters, node)
                 first = middle if is_above else start
                 last = stop if is_above else middle
                 n_nodes = _sample_subtree(
@@ -198,6 +201,7 @@ def extend_tree(
                     labels,
                     time,
                     min_samples_split,
+                    n_candidate_splits,
                     lifetime,
                     posterior,
                     hyperparameters,
@@ -267,6 +271,7 @@ def extend_tree(
         rows,
         labels,
         min_samples_split,
+        n_candidate_splits,
         lifetime,
         posterior,
         hyperparameters,
@@ -342,6 +347,7 @@ def _split_leaves(
     rows: NDArray[np.float32],
     labels: NDArray[np.float64],
     min_samples_split: int,
+    n_candidate_splits: int,
     lifetime: float,
     posterior: int,
     hyperparameters: Hyperparameters,
@@ -387,6 +393,7 @@ def _split_leaves(
             labels,
             start_times[i],
             min_samples_split,
+            n_candidate_splits,
             lifetime,
             posterior,
             hyperparameters,
@@ -473,6 +480,7 @@ def _sample_subtree(
     labels: NDArray[np.float64],
     start_time: float,
     min_samples_split: int,
+    n_candidate_splits: int,
     lifetime: float,
     posterior: int,
     hyperparameters: Hyperparameters,
@@ -488,8 +496,10 @@ def _sample_subtree(
     n_after = sample_block(
         rows,
         numbers,
+        labels,
         start_time,
         min_samples_split,
+        n_candidate_splits,
         lifetime,
         random_state,
         tree,
@@ -517,5 +527,5 @@ def _set_new(
     hyperparameters: Hyperparameters,
     node: int,
 ) -> None:
-    set_share(nodes, hyperparameters, node)
+    set_share(nodes, posterior, hyperparameters, node)
     set_posterior(nodes, tallies, posterior, hyperparameters, node)

@@ -27,7 +27,9 @@ class Settings(NamedTuple):
     min_samples_split: int
     lifetime: float
     posterior: int
-    """``HIERARCHICAL`` or ``EMPIRICAL``."""
+    """``HIERARCHICAL``, ``EMPIRICAL`` or ``PRUNED``."""
+    n_candidate_splits: int = 1
+    """Cuts to choose from at every node; one is the paper."""
 
 
 class Grove(NamedTuple):
@@ -113,7 +115,9 @@ def learn_batch(
     order = grove.row_numbers[number, : len(rows)]
     grove.sizes[number] = sample_tree(
         rows,
+        labels,
         settings.min_samples_split,
+        settings.n_candidate_splits,
         settings.lifetime,
         random_state,
         room,
@@ -149,6 +153,7 @@ def learn_more(
         labels,
         end,
         settings.min_samples_split,
+        settings.n_candidate_splits,
         settings.lifetime,
         settings.posterior,
         hyperparameters,
@@ -187,6 +192,15 @@ def copy_tree(source: Grove, number: int, target: Grove) -> None:
     else:
         nodes, _, tallies = target.tree(number)
         link_rows(nodes, tallies, numbers, target.row_numbers[number], 0, len(nodes))
+
+
+def linked(grove: Grove) -> Grove:
+    """Turn trees as sampled into trees that can learn more, in place if there is room."""
+    for number in range(grove.n_trees):
+        nodes, _, tallies = grove.tree(number)
+        order = grove.rows(number)[0].copy()
+        link_rows(nodes, tallies, order, grove.row_numbers[number], 0, len(nodes))
+    return grove._replace(is_linked=True)
 
 
 def trimmed(grove: Grove) -> Grove:

@@ -1,8 +1,11 @@
-"""Density, distribution function, quantiles and CRPS of Gaussian mixtures, one mixture per row.
+"""Density, distribution function, quantiles and CRPS of mixtures, one mixture per row.
 
 Every kernel takes the mixtures as the flat arrays of ``Mixture`` and fills one output. The loops
 over components hold one exponential or error function each, which is where the time goes; where an
-absolute error of 1e-12 will do, ``normal_at`` takes their place.
+absolute error of 1e-12 will do, ``normal_at`` and ``student_at`` take their place.
+
+Kernels that take degrees of freedom get None for Gaussian mixtures: Numba drops the branches that
+None excludes, and neither their time nor that of compiling what is in them is spent.
 """
 
 from __future__ import annotations
@@ -14,43 +17,68 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .kernel import kernel
+from .student import (
+    MOST_DEGREES,
+    density_at_zero,
+    log_decay,
+    normal_at,
+    student_at,
+    student_log_density,
+    student_tail,
+)
 
 _SQRT_HALF = math.sqrt(0.5)
 _LOG_SQRT_TWO_PI = 0.5 * math.log(2.0 * math.pi)
+_SQRT_TWO_PI = math.sqrt(2.0 * math.pi)
 _DENSITY_AT_ZERO = 1.0 / math.sqrt(2.0 * math.pi)
+_ALL_GAUSSIAN = np.empty(0)
 
-
-_FARTHEST = 9.0
-"""Standard deviations beyond which the normal distribution function is 0 or 1."""
 _FEWEST_TAIL = 1e-4
 """Quantiles closer to 0 or 1 than this are searched for with exact tails."""
-_STEPS = 256
-_NODES = np.linspace(-_FARTHEST, _FARTHEST, int(2 * _FARTHEST * _STEPS) + 1)
-_TABLE = np.array(
-    [(0.5 * math.erfc(-z * _SQRT_HALF), _DENSITY_AT_ZERO * math.exp(-0.5 * z * z)) for z in _NODES]
-)
-"""Distribution function and density of the standard normal distribution, 74 KB."""
 
 
 class Mixture(NamedTuple):
-    """A Gaussian mixture for each row: row i has components ``offset[i]`` to ``offset[i + 1]``."""
+    """A mixture for each row: row i has components ``offset[i]`` to ``offset[i + 1]``.
+
+    Components are t distributions, Gaussian ones where ``degrees`` is infinite. An empty array of
+    degrees says that all are Gaussian.
+    """
 
     offset: NDArray[np.int64]
     weight: NDArray[np.float64]
     location: NDArray[np.float64]
     scale: NDArray[np.float64]
+    degrees: NDArray[np.float64] = _ALL_GAUSSIAN
+
+
+Degrees = NDArray[np.float64] | None
+
+
+def _degrees(mixture: Mixture) -> Degrees:
+    return mixture.degrees if len(mixture.degrees) > 0 else None
+
+
+def log_density(mixture: Mixture, y: NDArray[np.float64], out: NDArray[np.float64]) -> None:
+    """Set ``out[i]`` to the log density of mixture i at ``y[i]``."""
+    _log_density(mixture, _degrees(mixture), y, out)
 
 
 @kernel
-def log_density(mixture: Mixture, y: NDArray[np.float64], out: NDArray[np.float64]) -> None:
-    """Set ``out[i]`` to the log density of mixture i at ``y[i]``, by a running log-sum-exp."""
+def _log_density(
+    mixture: Mixture, degrees: Degrees, y: NDArray[np.float64], out: NDArray[np.float64]
+) -> None:
+    """Fill ``out`` with log densities, by a running log-sum-exp."""
     for i in range(len(y)):
         largest = -np.inf
         total = 0.0
         for k in range(mixture.offset[i], mixture.offset[i + 1]):
             scale = mixture.scale[k]
             standard = (y[i] - mixture.location[k]) / scale
-            term = math.log(mixture.weight[k] / scale) - 0.5 * standard * standard
+            if degrees is None:
+                term = math.log(mixture.weight[k] / scale) - 0.5 * standard * standard
+            else:
+                at_zero = mixture.weight[k] * density_at_zero(degrees[k]) * _SQRT_TWO_PI
+                term = math.log(at_zero / scale) + student_log_density(standard, degrees[k])
             if term > largest:
                 total = total * math.exp(largest - term) + 1.0
                 largest = term
@@ -62,7 +90,7 @@ def log_density(mixture: Mixture, y: NDArray[np.float64], out: NDArray[np.float6
 
 
 @kernel
-def lower_tail(mixture: Mixture, i: int, y: float, sign: float) -> float:
+def lower_tail(mixture: Mixture, degrees: Degrees, i: int, y: float, sign: float) -> float:
     """Return P(Y <= y) of mixture i for ``sign`` 1, P(Y > y) for ``sign`` -1.
 
     Each tail is summed by itself, so that neither is a difference from one.
@@ -70,38 +98,24 @@ def lower_tail(mixture: Mixture, i: int, y: float, sign: float) -> float:
     total = 0.0
     for k in range(mixture.offset[i], mixture.offset[i + 1]):
         standard = (mixture.location[k] - y) / mixture.scale[k]
-        total += mixture.weight[k] * math.erfc(sign * standard * _SQRT_HALF)
+        if degrees is None:
+            total += mixture.weight[k] * math.erfc(sign * standard * _SQRT_HALF)
+        else:
+            total += 2.0 * mixture.weight[k] * student_tail(sign * standard, degrees[k])
     return 0.5 * total
 
 
-@kernel
 def cumulative(mixture: Mixture, y: NDArray[np.float64], out: NDArray[np.float64]) -> None:
     """Set ``out[i]`` to P(Y <= y[i]) under mixture i."""
-    for i in range(len(y)):
-        out[i] = min(lower_tail(mixture, i, y[i], 1.0), 1.0)
+    _cumulative(mixture, _degrees(mixture), y, out)
 
 
 @kernel
-def normal_at(standard: float) -> tuple[float, float]:
-    """Return distribution function and density of the standard normal distribution.
-
-    A Taylor polynomial at the nearest node of a table; the absolute errors are below 1e-15 and
-    1e-12. Both together take 4 to 7 ns, where the error function alone takes 20. There are no
-    branches and no divisions, so that loops over this function can be vectorised.
-    """
-    standard = min(max(standard, -_FARTHEST), _FARTHEST)
-    position = (standard + _FARTHEST) * _STEPS + 0.5
-    node = np.int32(position if position == position else 0.0)  # any node will do for NaN
-    z = node * (1.0 / _STEPS) - _FARTHEST
-    d = standard - z
-    # Derivatives of the density are Hermite polynomials times the density.
-    second = (z * z - 1.0) * (1.0 / 2.0)
-    third = z * (3.0 - z * z) * (1.0 / 6.0)
-    density = _TABLE[node, 1]
-    below = _TABLE[node, 0] + density * d * (
-        1.0 + d * (z * (-1.0 / 2.0) + d * (second * (1.0 / 3.0) + d * (third * (1.0 / 4.0))))
-    )
-    return below, density * (1.0 + d * (-z + d * (second + d * third)))
+def _cumulative(
+    mixture: Mixture, degrees: Degrees, y: NDArray[np.float64], out: NDArray[np.float64]
+) -> None:
+    for i in range(len(y)):
+        out[i] = min(lower_tail(mixture, degrees, i, y[i], 1.0), 1.0)
 
 
 @kernel
@@ -109,10 +123,12 @@ def _newton_quantile(
     weight: NDArray[np.float64],
     location: NDArray[np.float64],
     inverse_scale: NDArray[np.float64],
+    degrees: Degrees,
     level: float,
     start: float,
     low: float,
     high: float,
+    tolerance: float,
 ) -> float:
     """Solve P(Y <= y) = level between low and high by Newton's method; NaN if it takes too long.
 
@@ -124,11 +140,15 @@ def _newton_quantile(
         total = 0.0
         density = 0.0
         for k in range(len(weight)):
-            below, at = normal_at((y - location[k]) * inverse_scale[k])
+            standard = (y - location[k]) * inverse_scale[k]
+            if degrees is None:
+                below, at = normal_at(standard)
+            else:
+                below, at = student_at(standard, degrees[k])
             total += weight[k] * below
             density += weight[k] * inverse_scale[k] * at
         error = total - level
-        if abs(error) <= 5e-15:
+        if abs(error) <= tolerance:
             return y
         if error > 0.0:
             high = y
@@ -145,7 +165,9 @@ def _newton_quantile(
 
 
 @kernel
-def _quantile(mixture: Mixture, i: int, level: float, low: float, high: float) -> float:
+def _quantile(
+    mixture: Mixture, degrees: Degrees, i: int, level: float, low: float, high: float
+) -> float:
     """Solve P(Y <= y) = level between low and high, by the method of Chandrupatla (1997).
 
     Inverse quadratic interpolation where three points allow it, else bisection; it ends when the
@@ -156,8 +178,8 @@ def _quantile(mixture: Mixture, i: int, level: float, low: float, high: float) -
     tail = level if level <= 0.5 else 1.0 - level
     # a and b bracket the solution, b is the newest point, c the one before; g is the excess.
     a, b = low, high
-    g_a = sign * (lower_tail(mixture, i, a, sign) - tail)
-    g_b = sign * (lower_tail(mixture, i, b, sign) - tail)
+    g_a = sign * (lower_tail(mixture, degrees, i, a, sign) - tail)
+    g_b = sign * (lower_tail(mixture, degrees, i, b, sign) - tail)
     if g_a >= 0.0:
         return a
     if g_b <= 0.0:
@@ -165,7 +187,7 @@ def _quantile(mixture: Mixture, i: int, level: float, low: float, high: float) -
     fraction = 0.5
     for _ in range(200):
         y = a + fraction * (b - a)
-        g = sign * (lower_tail(mixture, i, y, sign) - tail)
+        g = sign * (lower_tail(mixture, degrees, i, y, sign) - tail)
         if (g > 0.0) == (g_a > 0.0):
             c, g_c = a, g_a
         else:
@@ -191,24 +213,51 @@ def _quantile(mixture: Mixture, i: int, level: float, low: float, high: float) -
 
 
 @kernel
+def _largest_student(tail: float, degrees: float) -> float:
+    """Return a number beyond which a t distribution of at least ``degrees`` has less than tail.
+
+    The density is less than its limit at infinity, a power of the argument. The bound is close
+    for small tails and few degrees, and never less than the square root of the degrees.
+    """
+    degrees = min(degrees, 1e6)
+    root = math.sqrt(degrees)
+    return 1.001 * root * math.pow(density_at_zero(degrees) / (root * tail), 1.0 / degrees)
+
+
 def quantiles(
     mixture: Mixture,
     levels: NDArray[np.float64],
     normal_quantiles: NDArray[np.float64],
     out: NDArray[np.float64],
 ) -> None:
-    """Set ``out[i, q]`` to the quantile of mixture i at ``levels[q]``, which must be ascending.
+    """Set ``out[i, q]`` to the quantile of mixture i at ``levels[q]``, which must be ascending."""
+    _quantiles(mixture, _degrees(mixture), levels, normal_quantiles, out)
+
+
+@kernel
+def _quantiles(
+    mixture: Mixture,
+    all_degrees: Degrees,
+    levels: NDArray[np.float64],
+    normal_quantiles: NDArray[np.float64],
+    out: NDArray[np.float64],
+) -> None:
+    """Fill ``out`` with quantiles.
 
     A quantile of a mixture lies between the smallest and the largest of its components'
-    quantiles. Each search also starts from the previous result, so that quantiles never cross.
+    quantiles; those of t distributions lie between the normal one and a bound. Each search also
+    starts from the previous result, so that quantiles never cross.
     """
-    offset, all_weights, all_locations, all_scales = mixture
+    offset, all_weights, all_locations, all_scales, _ = mixture
     inverse_scales = np.empty(64)
     for i in range(len(offset) - 1):
         first, stop = offset[i], offset[i + 1]
         weight = all_weights[first:stop]
         location = all_locations[first:stop]
         scale = all_scales[first:stop]
+        degrees = all_degrees
+        if all_degrees is not None:
+            degrees = all_degrees[first:stop]
         if len(weight) > len(inverse_scales):
             inverse_scales = np.empty(2 * len(weight))
         inverse_scale = inverse_scales[: len(weight)]
@@ -221,6 +270,10 @@ def quantiles(
             deviation = location[k] - mean
             spread += weight[k] * (scale[k] * scale[k] + deviation * deviation)
         spread = math.sqrt(spread)
+        fewest = np.inf
+        if all_degrees is not None:
+            for k in range(first, stop):
+                fewest = min(fewest, all_degrees[k])
         previous = -np.inf
         for q in range(len(levels)):
             standard = normal_quantiles[q]
@@ -233,16 +286,23 @@ def quantiles(
                 value = location[k] + standard * scale[k]
                 low = min(low, value)
                 high = max(high, value)
+            if all_degrees is not None:
+                farthest = _largest_student(min(levels[q], 1.0 - levels[q]), fewest)
+                farthest = math.copysign(farthest, standard)
+                for k in range(len(weight)):
+                    value = location[k] + farthest * scale[k]
+                    low = min(low, value)
+                    high = max(high, value)
             low = max(low, previous)
             high = max(low, high)
             found = np.nan
             if _FEWEST_TAIL <= levels[q] <= 1.0 - _FEWEST_TAIL:
                 start = min(max(mean + standard * spread, low), high)
                 found = _newton_quantile(
-                    weight, location, inverse_scale, levels[q], start, low, high
+                    weight, location, inverse_scale, degrees, levels[q], start, low, high, 5e-15
                 )
             if math.isnan(found):
-                found = _quantile(mixture, i, levels[q], low, high)
+                found = _quantile(mixture, all_degrees, i, levels[q], low, high)
             previous = found
             out[i, q] = found
 
@@ -254,10 +314,215 @@ def _expected_distance(location: float, scale: float) -> float:
     return 2.0 * scale * at + location * (2.0 * below - 1.0)
 
 
+_LOBATTO = np.array(
+    # Node, weights in the rules of 13, 7 and 4 points (Gander and Gautschi 2000).
+    [
+        (1.0, 0.0158271919734802, 77 / 1470, 1 / 6),
+        (0.942882415695480, 0.0942738402188500, 0.0, 0.0),
+        (math.sqrt(2 / 3), 0.155071987336585, 432 / 1470, 0.0),
+        (0.641853342345781, 0.188821573960182, 0.0, 0.0),
+        (math.sqrt(1 / 5), 0.199773405226859, 625 / 1470, 5 / 6),
+        (0.236383199662150, 0.224926465333340, 0.0, 0.0),
+        (0.0, 0.242611071901408, 672 / 1470, 0.0),
+    ]
+)
+_QUADRATURE = np.vstack([_LOBATTO * [-1.0, 1.0, 1.0, 1.0], _LOBATTO[-2::-1]])
+"""The ends are nodes, so that no step of the distribution function is overlooked."""
+_POINTS = len(_QUADRATURE)
+_LEAST_ROOM = 1e-12
+"""How close to the ends of (-1, 1) the integral goes."""
+_MOST_PIECES = 256
+_CRPS_TOLERANCE = 2e-6
+"""Of the estimated error relative to the CRPS. Similar components need 50 to 100 values of F and
+the error is 1e-7; many narrow modes need hundreds, and the error is seldom above 1e-5."""
+
+
 @kernel
+def _squared_tails(
+    weight: NDArray[np.float64],
+    location: NDArray[np.float64],
+    inverse_scale: NDArray[np.float64],
+    degrees: NDArray[np.float64],
+    center: float,
+    spread: float,
+    begin: float,
+    end: float,
+    point: NDArray[np.float64],
+    below: NDArray[np.float64],
+) -> tuple[float, float, float]:
+    """Integrate F^2 below the center, (1 - F)^2 above, over a piece of (-1, 1).
+
+    Return the integral, its error and where to cut the piece. The variable is s in
+    z = center + spread * s / (1 - abs(s)), in which heavy tails are smooth up to their end.
+    """
+    half = 0.5 * (end - begin)
+    for p in range(_POINTS):
+        s = 0.5 * (begin + end) + half * _QUADRATURE[p, 0]
+        point[p] = center + spread * s / max(1.0 - abs(s), _LEAST_ROOM)
+        below[p] = 0.0
+    # All points of a component one after another, so that what depends on its degrees stays.
+    for k in range(len(weight)):
+        for p in range(_POINTS):
+            at_point, _ = student_at((point[p] - location[k]) * inverse_scale[k], degrees[k])
+            below[p] += weight[k] * at_point
+    fine = 0.0
+    coarse = 0.0
+    coarsest = 0.0
+    for p in range(_POINTS):
+        s = 0.5 * (begin + end) + half * _QUADRATURE[p, 0]
+        # The center is an end of the pieces on both sides of it.
+        tail = below[p] if begin < 0.0 else 1.0 - below[p]
+        room = 1.0 - abs(s)
+        below[p] = tail * tail * spread / (room * room) if room > _LEAST_ROOM else 0.0
+        fine += _QUADRATURE[p, 1] * below[p]
+        coarse += _QUADRATURE[p, 2] * below[p]
+        coarsest += _QUADRATURE[p, 3] * below[p]
+    variation = 0.0
+    for p in range(_POINTS):
+        variation += _QUADRATURE[p, 1] * abs(below[p] - 0.5 * fine)
+    error = 0.0
+    if variation > 0.0:
+        # The finest rule is better by far than the second, unless these are both bad. They can
+        # agree by chance, hence the third.
+        second = abs(fine - coarse) / variation
+        third = abs(coarse - coarsest) / variation
+        error = variation * max(second * math.sqrt(second), third * third * third)
+    # A step of F lies in a gap between two points, which is far narrower than half of the piece.
+    cut = 0.5 * (begin + end)
+    total = 0.0
+    largest = 0.0
+    steepest = 0
+    for p in range(1, _POINTS):
+        rise = abs(below[p] - below[p - 1])
+        total += rise
+        if rise > largest:
+            largest = rise
+            steepest = p
+    if largest > 0.5 * total:
+        cut += 0.5 * half * (_QUADRATURE[steepest, 0] + _QUADRATURE[steepest - 1, 0])
+    return half * fine, half * error, cut
+
+
+@kernel
+def _least_crps(
+    weight: NDArray[np.float64],
+    location: NDArray[np.float64],
+    inverse_scale: NDArray[np.float64],
+    degrees: NDArray[np.float64],
+    center: float,
+    spread: float,
+    tolerance: float,
+    pieces: NDArray[np.float64],
+) -> float:
+    """Return the CRPS at the center, by adaptive quadrature: the worst piece is halved."""
+    point = np.empty(_POINTS)
+    below = np.empty(_POINTS)
+    n_pieces = 4
+    for piece in range(n_pieces):
+        pieces[piece, 0] = 0.5 * piece - 1.0
+        pieces[piece, 1] = 0.5 * piece - 0.5
+    fresh = 0
+    while True:
+        for piece in range(fresh, n_pieces):
+            begin, end = pieces[piece, 0], pieces[piece, 1]
+            value, error, cut = _squared_tails(
+                weight, location, inverse_scale, degrees, center, spread, begin, end, point, below
+            )
+            pieces[piece, 2], pieces[piece, 3], pieces[piece, 4] = value, error, cut
+        total = 0.0
+        total_error = 0.0
+        worst = 0
+        for piece in range(n_pieces):
+            total += pieces[piece, 2]
+            total_error += pieces[piece, 3]
+            if pieces[piece, 3] > pieces[worst, 3]:
+                worst = piece
+        if not total_error > tolerance * total or n_pieces == len(pieces):
+            return total
+        # The two parts go to the end, and the last piece to the place of the one that was cut.
+        begin, end, cut = pieces[worst, 0], pieces[worst, 1], pieces[worst, 4]
+        fresh = n_pieces - 1
+        for column in range(pieces.shape[1]):
+            pieces[worst, column] = pieces[fresh, column]
+        pieces[fresh, 0], pieces[fresh, 1] = begin, cut
+        pieces[n_pieces, 0], pieces[n_pieces, 1] = cut, end
+        n_pieces += 1
+
+
+@kernel
+def _student_distance(standard: float, degrees: float) -> float:
+    """Return E|T - x| - E|T|; it is finite for one degree or less, too."""
+    tail = student_tail(abs(standard), degrees)
+    most = min(degrees, MOST_DEGREES)
+    excess = 0.5 * (most - 1.0)
+    decay = log_decay(standard, most)
+    # (1 - (1 + x^2 / v)^(-excess)) / (v - 1), whose limit at one degree is a logarithm.
+    moved = decay if excess == 0.0 else -math.expm1(-excess * decay) / excess
+    return abs(standard) * (1.0 - 2.0 * tail) - density_at_zero(degrees) * most * moved
+
+
+@kernel
+def _student_crps(mixture: Mixture, y: NDArray[np.float64], out: NDArray[np.float64]) -> None:
+    """Set ``out[i]`` to the CRPS of mixture i at ``y[i]``.
+
+    It is the CRPS at a center of the mixture, by quadrature, and how much farther all components
+    are from the label than from the center, for which there is a closed form. There is none for
+    the distance of two t distributions.
+    """
+    pieces = np.empty((_MOST_PIECES, 5))
+    inverse_scales = np.empty(64)
+    for i in range(len(y)):
+        first, stop = mixture.offset[i], mixture.offset[i + 1]
+        weight = mixture.weight[first:stop]
+        location = mixture.location[first:stop]
+        scale = mixture.scale[first:stop]
+        degrees = mixture.degrees[first:stop]
+        if len(weight) > len(inverse_scales):
+            inverse_scales = np.empty(2 * len(weight))
+        inverse_scale = inverse_scales[: len(weight)]
+        mean = 0.0
+        low, high = np.inf, -np.inf
+        for k in range(len(weight)):
+            inverse_scale[k] = 1.0 / scale[k]
+            mean += weight[k] * location[k]
+            low = min(low, location[k])
+            high = max(high, location[k])
+        # Any center will do, but the CRPS is least at the median, and nothing cancels there.
+        center = _newton_quantile(
+            weight, location, inverse_scale, degrees, 0.5, mean, low, high, 0.01
+        )
+        if math.isnan(center):
+            center = mean
+        spread = 0.0
+        farther = 0.0
+        for k in range(len(weight)):
+            spread += weight[k] * (scale[k] + abs(location[k] - center))
+            farther += (
+                weight[k]
+                * scale[k]
+                * (
+                    _student_distance((y[i] - location[k]) * inverse_scale[k], degrees[k])
+                    - _student_distance((center - location[k]) * inverse_scale[k], degrees[k])
+                )
+            )
+        least = _least_crps(
+            weight, location, inverse_scale, degrees, center, spread, _CRPS_TOLERANCE, pieces
+        )
+        out[i] = least + farther
+
+
 def crps(mixture: Mixture, y: NDArray[np.float64], out: NDArray[np.float64]) -> None:
-    """Set ``out[i]`` to the CRPS of mixture i at ``y[i]``, E|Y - y| - E|Y - Y'| / 2."""
-    offset, weights, locations, scales = mixture
+    """Set ``out[i]`` to the CRPS of mixture i at ``y[i]``."""
+    if len(mixture.degrees) > 0:
+        _student_crps(mixture, y, out)
+    else:
+        _gaussian_crps(mixture, y, out)
+
+
+@kernel
+def _gaussian_crps(mixture: Mixture, y: NDArray[np.float64], out: NDArray[np.float64]) -> None:
+    """Fill ``out`` with the CRPS, E|Y - y| - E|Y - Y'| / 2."""
+    offset, weights, locations, scales, _ = mixture
     for i in range(len(y)):
         first, stop = offset[i], offset[i + 1]
         to_label = 0.0
@@ -276,18 +541,15 @@ def crps(mixture: Mixture, y: NDArray[np.float64], out: NDArray[np.float64]) -> 
 
 
 @kernel
-def draw(
-    mixture: Mixture,
-    uniform: NDArray[np.float64],
-    normal: NDArray[np.float64],
-    out: NDArray[np.float64],
-) -> None:
-    """Turn uniform and standard normal draws of shape (n_rows, size) into draws of the mixtures."""
-    for i in range(len(out)):
+def choose(mixture: Mixture, uniform: NDArray[np.float64], chosen: NDArray[np.int64]) -> None:
+    """Set ``chosen[i, s]`` to the number of the component of mixture i at level ``uniform[i, s]``.
+
+    These are places in the arrays of ``mixture``.
+    """
+    for i in range(len(chosen)):
         first = mixture.offset[i]
         cumulated = np.cumsum(mixture.weight[first : mixture.offset[i + 1]])
-        for s in range(out.shape[1]):
+        for s in range(chosen.shape[1]):
             # Rounding can leave the total weight just below a draw.
-            chosen = np.searchsorted(cumulated, uniform[i, s], side="right")
-            k = first + min(chosen, len(cumulated) - 1)
-            out[i, s] = mixture.location[k] + mixture.scale[k] * normal[i, s]
+            place = np.searchsorted(cumulated, uniform[i, s], side="right")
+            chosen[i, s] = first + min(place, len(cumulated) - 1)

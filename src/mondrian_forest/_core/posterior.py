@@ -1,7 +1,7 @@
 """The label model over a given tree: tallies of labels, hyperparameters, upward messages.
 
-The structure of a tree never depends on the labels, and nothing here changes it. Two label models
-start from the same tallies and fill the same fields of a node:
+Nothing here changes the structure of a tree. The label models start from the same tallies and fill
+the same fields of a node:
 
 - ``HIERARCHICAL``, the Gaussian prior of section 3: ``location`` and ``precision`` are the
   evidence, what the labels below the node say of its mean: the upward half of belief propagation.
@@ -9,6 +9,9 @@ start from the same tallies and fill the same fields of a node:
   path and not every node. ``share`` is ``remaining_share`` at the node's time: kept, since
   prediction would need an exponential for each node that it passes, and one for the sibling.
 - ``EMPIRICAL``, the approximation of appendix C: mean and inverse variance of the node's labels.
+- ``PRUNED``, see ``pruning``.
+
+``degrees`` are the degrees of freedom of a new label, infinite in the first two.
 """
 
 from __future__ import annotations
@@ -20,10 +23,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .kernel import kernel, wide
+from .pruning import set_pruning
 from .tree import NO_CHILD, Records
 
 HIERARCHICAL = 0
 EMPIRICAL = 1
+PRUNED = 2
 
 
 class Hyperparameters(NamedTuple):
@@ -35,6 +40,8 @@ class Hyperparameters(NamedTuple):
     noise_variance: float
 
 
+SMALLEST_NOISE = 1e-5
+"""Variance of the error of a label under ``PRUNED``, at least, as a share of that of all labels."""
 _SMALLEST = 5e-324
 
 
@@ -88,6 +95,32 @@ def heuristic_hyperparameters(
     if noise_variance is None:
         noise_variance = prior_scale / noise_ratio
     return Hyperparameters(prior_mean, prior_scale, prior_rate, noise_variance)
+
+
+def pruned_hyperparameters(
+    n_rows: int,
+    n_features: int,
+    label_mean: float,
+    squared_deviation: float,
+    resolution: float,
+    prior_mean: float | None = None,
+    prior_scale: float | None = None,
+    prior_rate: float | None = None,
+    noise_variance: float | None = None,
+) -> Hyperparameters:
+    """Fill in the hyperparameters of ``PRUNED`` that are None.
+
+    Only the root's prior and the error of labels matter to it. Labels that are rounded to multiples
+    of ``resolution`` have an error of that size; nothing else is known of it, but that it is small.
+    """
+    mean, scale, rate, _ = heuristic_hyperparameters(
+        n_rows, n_features, label_mean, squared_deviation, prior_mean, prior_scale, prior_rate
+    )
+    if prior_scale is None:
+        scale *= 1.0 + 2.0 / min(2000, 2 * n_rows)  # half of it is the variance of the labels
+    if noise_variance is None:
+        noise_variance = max(0.5 * SMALLEST_NOISE * scale, resolution * resolution / 12.0)
+    return Hyperparameters(mean, scale, rate, noise_variance)
 
 
 @kernel
@@ -178,13 +211,17 @@ def renew_posterior(
 ) -> None:
     """Compute what the label model says of each node, from its tallies alone."""
     for node in parents_first[::-1]:
-        set_share(nodes, hyperparameters, node)
+        set_share(nodes, posterior, hyperparameters, node)
         set_posterior(nodes, tallies, posterior, hyperparameters, node)
 
 
 @kernel
-def set_share(nodes: Records, hyperparameters: Hyperparameters, node: int) -> None:
-    nodes[node].share = remaining_share(hyperparameters.prior_rate, nodes[node].split_time)
+def set_share(nodes: Records, posterior: int, hyperparameters: Hyperparameters, node: int) -> None:
+    """Set what a label model derives from the time of a node alone."""
+    if posterior != PRUNED:
+        record = nodes[node]
+        record.share = remaining_share(hyperparameters.prior_rate, record.split_time)
+        record.degrees = np.float32(np.inf)
 
 
 @kernel
@@ -195,7 +232,13 @@ def set_posterior(
     hyperparameters: Hyperparameters,
     node: int,
 ) -> None:
-    """Set location and precision of a node from its tally and from its children."""
+    """Set location and precision of a node from its tally and from its children.
+
+    For ``PRUNED``, set those of its children, and its own if it is the root.
+    """
+    if posterior == PRUNED:
+        set_pruning(nodes, tallies, hyperparameters, node)
+        return
     record = nodes[node]
     tally = tallies[node]
     left = wide(record.left_child)

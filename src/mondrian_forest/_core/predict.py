@@ -22,7 +22,7 @@ from .components import Components, Exits, MessagesFromAbove, Visits, fill_compo
 from .kernel import doubled, kernel, prefetch, wide
 from .memory import empty
 from .mixture import Mixture
-from .posterior import Hyperparameters
+from .posterior import PRUNED, Hyperparameters
 from .sample import partition
 from .tree import NO_CHILD, Records
 from .vector import are_vectors, find_outside_vectors, padded_width
@@ -30,6 +30,10 @@ from .vector import are_vectors, find_outside_vectors, padded_width
 NEGLIGIBLE_WEIGHT = 1e-12
 """A row is not followed when no more than this weight is left, and lighter components are dropped.
 So a tree of depth d loses at most (d + 2) times this, which bounds the error of its cdf."""
+
+LIGHT = 1e-6
+"""The same under the pruned posterior, where a row may stop at each node of its path: most of these
+components weigh next to nothing, and would take most of the time."""
 
 
 class Ensemble(NamedTuple):
@@ -41,13 +45,13 @@ class Ensemble(NamedTuple):
     depth: int
     """Number of edges between the root and the deepest leaf of any tree."""
     posterior: int
-    """``HIERARCHICAL`` or ``EMPIRICAL``."""
+    """``HIERARCHICAL``, ``EMPIRICAL`` or ``PRUNED``."""
     hyperparameters: Hyperparameters
     lifetime: float
 
 
 class ForestMoments(NamedTuple):
-    """Predictive mean of each row, and the parts of its variance beside the noise."""
+    """Predictive mean of each row, and the parts of its variance."""
 
     mean: NDArray[np.float64]
     posterior: NDArray[np.float64]
@@ -56,6 +60,8 @@ class ForestMoments(NamedTuple):
     """Uncertainty about where the row branches off, and of the fresh branch."""
     between_trees: NDArray[np.float64]
     """Variance of the trees' predictive means."""
+    noise: NDArray[np.float64]
+    """Variance of a label about its mean."""
 
 
 class Workspace(NamedTuple):
@@ -72,6 +78,9 @@ class Workspace(NamedTuple):
     """Positions of the rows that are outside the box of a node."""
     staying: NDArray[np.float64]
     """By row number: the probability that it has not left the tree yet."""
+    branching: NDArray[np.float64]
+    """By row number: the probability that it branches off above the node that is looked at; under
+    the pruned posterior only."""
     sums: NDArray[np.float64]
     """By row number: sums over the exits of a row, one cache line for each."""
 
@@ -104,12 +113,13 @@ def allocate_workspace(ensemble: Ensemble, n_rows: int) -> Workspace:
             distance=values(n_exits),
         ),
         MessagesFromAbove(values(n_visits), values(n_visits)),
-        Components(values(n_exits), values(n_exits), values(n_exits)),
+        Components(*(values(n_exits) for _ in range(5))),
         rows=empty((n_rows, padded_width(ensemble.boxes.shape[3])), np.float32),
         row_order=numbers(n_rows),
         outside=numbers(n_rows + 1),
         staying=values(n_rows),
-        sums=empty((n_rows, 5), np.float64),
+        branching=values(n_rows),
+        sums=empty((n_rows, 6), np.float64),
     )
 
 
@@ -140,6 +150,7 @@ def _borrowed_workspace(ensemble: Ensemble, n_rows: int) -> Iterator[Workspace]:
 def route(
     nodes: Records,
     boxes: NDArray[np.float32],
+    posterior: int,
     lifetime: float,
     rows: NDArray[np.float32],
     space: Workspace,
@@ -148,8 +159,13 @@ def route(
 
     Returns their numbers, of visits and of exits. With a finite lifetime nothing branches off after
     it.
+
+    Under the pruned posterior, rows also stop at inner nodes. One that branches off above a node is
+    like one that stops there: the place where it branches off has the labels of the node.
     """
-    visits, exits, _, _, moving, row_order, outside, staying, _ = space
+    visits, exits, _, _, moving, row_order, outside, staying, branching, _ = space
+    is_pruned = posterior == PRUNED
+    negligible = LIGHT if is_pruned else NEGLIGIBLE_WEIGHT
     # Unpacked, since an array taken out of a tuple costs atomic reference counts each time.
     visited, parents = visits
     exit_row, exit_visit, exit_weight, exit_branch_off, exit_distance = exits
@@ -159,6 +175,7 @@ def route(
             moving[i, f] = rows[i, f]
         row_order[i] = i
         staying[i] = 1.0
+        branching[i] = 0.0
     box = np.empty((2, moving.shape[1]), dtype=np.float32)
     box[0] = -np.inf
     box[1] = np.inf
@@ -207,13 +224,34 @@ def route(
                 branch_off = -math.expm1(-duration * distance)
                 weight = staying[number] * branch_off
                 staying[number] -= weight
+                if is_pruned:
+                    branching[number] = weight
+                    continue
                 exit_row[n_exits] = number
                 exit_visit[n_exits] = n_visits
                 exit_weight[n_exits] = weight
                 exit_branch_off[n_exits] = branch_off
                 exit_distance[n_exits] = distance
-                n_exits += weight > NEGLIGIBLE_WEIGHT
-                if staying[number] <= NEGLIGIBLE_WEIGHT:
+                n_exits += weight > negligible
+                if staying[number] <= negligible:
+                    stop -= 1
+                    for f in range(n_features):
+                        moving[i, f] = moving[stop, f]
+                    row_order[i] = row_order[stop]
+            if is_pruned:
+                stop_probability = 1.0 / (1.0 + np.exp(-record.share))
+                for i in range(stop - 1, start - 1, -1):
+                    number = row_order[i]
+                    weight = staying[number] * stop_probability
+                    staying[number] -= weight
+                    weight += branching[number]
+                    branching[number] = 0.0
+                    exit_row[n_exits] = number
+                    exit_visit[n_exits] = n_visits
+                    exit_weight[n_exits] = weight
+                    n_exits += weight > negligible
+                    if staying[number] > negligible:
+                        continue
                     stop -= 1
                     for f in range(n_features):
                         moving[i, f] = moving[stop, f]
@@ -281,6 +319,8 @@ def _add_tree_moments(
     exits: Exits,
     n_exits: int,
     components: Components,
+    posterior: int,
+    noise_variance: float,
     n_trees_before: int,
     sums: NDArray[np.float64],
     moments: NDArray[np.float64],
@@ -291,10 +331,11 @@ def _add_tree_moments(
     in West (1979): no difference of large sums.
     """
     exit_row, _, weights, _, _ = exits
-    locations, posterior_variances, branch_variances = components
+    locations, posterior_variances, branch_variances, noise_variances, _ = components
+    is_noise_local = posterior == PRUNED
     sums[:] = 0.0
     for e in range(n_exits):
-        row = exit_row[e]  # of sums: weight, mean, spread, posterior, branching
+        row = exit_row[e]  # of sums: weight, mean, spread, posterior, branching, noise
         weight = weights[e]
         sums[row, 0] += weight
         deviation = locations[e] - sums[row, 1]
@@ -302,6 +343,8 @@ def _add_tree_moments(
         sums[row, 2] += weight * deviation * (locations[e] - sums[row, 1])
         sums[row, 3] += weight * posterior_variances[e]
         sums[row, 4] += weight * branch_variances[e]
+        if is_noise_local:
+            sums[row, 5] += weight * noise_variances[e]
     share = 1.0 / (n_trees_before + 1.0)
     for i in range(len(sums)):
         inverse = 1.0 / sums[i, 0]
@@ -310,6 +353,8 @@ def _add_tree_moments(
         moments[1, i] += share * (sums[i, 3] * inverse - moments[1, i])
         moments[2, i] += share * ((sums[i, 4] + sums[i, 2]) * inverse - moments[2, i])
         moments[3, i] += share * (deviation * (sums[i, 1] - moments[0, i]) - moments[3, i])
+        noise = sums[i, 5] * inverse if is_noise_local else noise_variance
+        moments[4, i] += share * (noise - moments[4, i])
 
 
 MOST_GROUPS = 16
@@ -343,7 +388,7 @@ def _average_groups(
         for number in range(group * group_size, min((group + 1) * group_size, len(sizes))):
             size = sizes[number]
             tree, tree_boxes = nodes[number, :size], boxes[number, :size]
-            n_visits, n_exits = route(tree, tree_boxes, lifetime, rows, space)
+            n_visits, n_exits = route(tree, tree_boxes, posterior, lifetime, rows, space)
             fill_components(
                 tree,
                 posterior,
@@ -360,6 +405,8 @@ def _average_groups(
                 space.exits,
                 n_exits,
                 space.components,
+                posterior,
+                hyperparameters.noise_variance,
                 number % group_size,
                 space.sums,
                 moments[group],
@@ -384,6 +431,7 @@ def _merge_groups(
             merged[3, i] += share * (moments[group, 3, i] - merged[3, i]) + (
                 share * (1.0 - share) * deviation * deviation
             )
+            merged[4, i] += share * (moments[group, 4, i] - merged[4, i])
         n_before += n_more
     return merged
 
@@ -440,6 +488,7 @@ class _TreeComponents(NamedTuple):
     weight: NDArray[np.float64]
     location: NDArray[np.float64]
     scale: NDArray[np.float64]
+    degrees: NDArray[np.float64]
 
 
 @kernel
@@ -447,6 +496,7 @@ def _collect(
     exits: Exits,
     n_exits: int,
     components: Components,
+    posterior: int,
     noise_variance: float,
     n_trees: int,
     total_weight: NDArray[np.float64],
@@ -457,7 +507,8 @@ def _collect(
     Weights of a row add up to 1 / n_trees. ``total_weight`` is scratch space.
     """
     exit_row, _, weights, _, _ = exits
-    locations, posterior_variances, branch_variances = components
+    locations, posterior_variances, branch_variances, noise_variances, all_degrees = components
+    degrees = np.empty(n_exits if posterior == PRUNED else 0)
     scale = np.empty(n_exits)
     weight = np.empty(n_exits)
     total_weight[:] = 0.0
@@ -466,21 +517,30 @@ def _collect(
         counts[exit_row[e]] += 1
     for e in range(n_exits):
         weight[e] = weights[e] / (total_weight[exit_row[e]] * n_trees)
-        scale[e] = math.sqrt(posterior_variances[e] + branch_variances[e] + noise_variance)
-    return _TreeComponents(exit_row[:n_exits].copy(), weight, locations[:n_exits].copy(), scale)
+        if len(degrees) > 0:
+            degrees[e] = all_degrees[e]
+            variance = posterior_variances[e] + noise_variances[e]
+            scale[e] = math.sqrt(variance * ((degrees[e] - 2.0) / degrees[e]))
+        else:
+            scale[e] = math.sqrt(posterior_variances[e] + branch_variances[e] + noise_variance)
+    return _TreeComponents(
+        exit_row[:n_exits].copy(), weight, locations[:n_exits].copy(), scale, degrees
+    )
 
 
 @kernel
 def _place(found: _TreeComponents, cursor: NDArray[np.int64], mixture: Mixture) -> None:
     """Write the components of one tree at ``cursor``, which moves on."""
-    rows, weight, location, scale = found
-    _, all_weights, all_locations, all_scales = mixture
+    rows, weight, location, scale, degrees = found
+    _, all_weights, all_locations, all_scales, all_degrees = mixture
     for e in range(len(rows)):
         position = cursor[rows[e]]
         cursor[rows[e]] += 1
         all_weights[position] = weight[e]
         all_locations[position] = location[e]
         all_scales[position] = scale[e]
+        if len(degrees) > 0:
+            all_degrees[position] = degrees[e]
 
 
 def predict_mixture(ensemble: Ensemble, rows: NDArray[np.float32]) -> tuple[ForestMoments, Mixture]:
@@ -495,7 +555,7 @@ def predict_mixture(ensemble: Ensemble, rows: NDArray[np.float32]) -> tuple[Fore
     for number in range(n_trees):
         size = ensemble.sizes[number]
         tree, boxes = ensemble.nodes[number, :size], ensemble.boxes[number, :size]
-        n_visits, n_exits = route(tree, boxes, ensemble.lifetime, rows, space)
+        n_visits, n_exits = route(tree, boxes, ensemble.posterior, ensemble.lifetime, rows, space)
         fill_components(
             tree,
             ensemble.posterior,
@@ -512,13 +572,21 @@ def predict_mixture(ensemble: Ensemble, rows: NDArray[np.float32]) -> tuple[Fore
         if n_before == 0:
             groups[group] = 0.0
         _add_tree_moments(
-            space.exits, n_exits, space.components, n_before, space.sums, groups[group]
+            space.exits,
+            n_exits,
+            space.components,
+            ensemble.posterior,
+            ensemble.hyperparameters.noise_variance,
+            n_before,
+            space.sums,
+            groups[group],
         )
         by_tree.append(
             _collect(
                 space.exits,
                 n_exits,
                 space.components,
+                ensemble.posterior,
                 ensemble.hyperparameters.noise_variance,
                 n_trees,
                 space.staying,
@@ -527,7 +595,9 @@ def predict_mixture(ensemble: Ensemble, rows: NDArray[np.float32]) -> tuple[Fore
         )
     offset = np.zeros(n_rows + 1, dtype=np.int64)
     np.cumsum(counts, out=offset[1:])
-    mixture = Mixture(offset, *(empty((offset[-1],), np.float64) for _ in range(3)))
+    n_degrees = offset[-1] if ensemble.posterior == PRUNED else 0
+    lengths = (offset[-1], offset[-1], offset[-1], n_degrees)
+    mixture = Mixture(offset, *(empty((length,), np.float64) for length in lengths))
     cursor = offset[:-1].copy()
     for found in by_tree:
         _place(found, cursor, mixture)

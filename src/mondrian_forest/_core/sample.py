@@ -11,6 +11,8 @@ into a shared table would miss the cache at every row.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -18,6 +20,16 @@ from .kernel import doubled, kernel, wide
 from .rng import exponential, uniform
 from .tree import NO_CHILD, NO_ROW, Records, Tree
 from .vector import are_vectors, divide_vectors, padded_width, partition_vectors
+
+
+class Cuts(NamedTuple):
+    """Cuts that may be made through a node."""
+
+    feature: NDArray[np.int64]
+    threshold: NDArray[np.float32]
+    sum_left: NDArray[np.float64]
+    """Of the labels on the left, less a constant."""
+    n_left: NDArray[np.int64]
 
 
 @kernel
@@ -187,11 +199,57 @@ def divide(
 
 
 @kernel
+def choose_cut(
+    random_state: NDArray[np.uint64],
+    boxes: NDArray[np.float32],
+    node: int,
+    extent: float,
+    rows: NDArray[np.float32],
+    row_order: NDArray[np.int32],
+    labels: NDArray[np.float64],
+    start: int,
+    stop: int,
+    cuts: Cuts,
+) -> tuple[int, np.float32]:
+    """Draw several cuts and return the one that separates the labels best.
+
+    That is the one with the largest sum of squares between its sides.
+    """
+    features, thresholds, sums, counts = cuts
+    n_cuts = len(features)
+    for c in range(n_cuts):
+        features[c], thresholds[c] = sample_cut(random_state, boxes, node, extent)
+        sums[c] = 0.0
+        counts[c] = 0
+    origin = labels[row_order[start]]  # of deviations, which keep their digits in the sums
+    total = 0.0
+    for i in range(start, stop):
+        deviation = labels[row_order[i]] - origin
+        total += deviation
+        for c in range(n_cuts):
+            is_left = rows[i, features[c]] <= thresholds[c]
+            sums[c] += deviation if is_left else 0.0
+            counts[c] += is_left
+    mean = total / (stop - start)
+    best = 0
+    most = -1.0
+    for c in range(n_cuts):
+        n_left = np.float64(counts[c])
+        between = sums[c] - n_left * mean
+        between *= between / (n_left * (stop - start - n_left))
+        if between > most:
+            best, most = c, between
+    return features[best], thresholds[best]
+
+
+@kernel
 def sample_block(
     rows: NDArray[np.float32],
     row_order: NDArray[np.int32],
+    labels: NDArray[np.float64],
     start_time: float,
     min_samples_split: int,
+    n_candidate_splits: int,
     lifetime: float,
     random_state: NDArray[np.uint64],
     tree: Tree,
@@ -203,8 +261,15 @@ def sample_block(
 
     The subtree's root is node ``root``, its other nodes are appended behind the ``n_nodes`` that
     exist; returns their new number. ``rows``, which has ``padded_width`` columns, and ``row_order``
-    are permuted as ``RowOrder`` says. ``scratch`` is that of ``divide``.
+    are permuted as ``RowOrder`` says. ``scratch`` is that of ``divide``. ``labels``, by row number,
+    matter only if a cut is to be chosen among several.
     """
+    cuts = Cuts(
+        np.empty(n_candidate_splits, dtype=np.int64),
+        np.empty(n_candidate_splits, dtype=np.float32),
+        np.empty(n_candidate_splits),
+        np.empty(n_candidate_splits, dtype=np.int64),
+    )
     nodes, boxes, tallies = tree
     n_nodes_before = n_nodes
     start = wide(0)
@@ -236,7 +301,21 @@ def sample_block(
             split_time = parent_time + exponential(random_state, extent)
             if split_time >= lifetime:
                 continue
-            feature, threshold = sample_cut(random_state, boxes, node, extent)
+            if n_candidate_splits == 1:
+                feature, threshold = sample_cut(random_state, boxes, node, extent)
+            else:
+                feature, threshold = choose_cut(
+                    random_state,
+                    boxes,
+                    node,
+                    extent,
+                    rows,
+                    row_order,
+                    labels,
+                    start,
+                    stop,
+                    cuts,
+                )
             middle = divide(
                 rows, row_order, start, stop, feature, threshold, boxes, n_nodes, scratch
             )
@@ -301,7 +380,9 @@ def link_rows(
 
 def sample_tree(
     rows: NDArray[np.float32],
+    labels: NDArray[np.float64],
     min_samples_split: int,
+    n_candidate_splits: int,
     lifetime: float,
     random_state: NDArray[np.uint64],
     tree: Tree,
@@ -313,7 +394,9 @@ def sample_tree(
     Parameters
     ----------
     rows : array of shape (n_rows, n_features), C-contiguous float32, left untouched
+    labels : array of shape (n_rows,), which matters only if a cut is chosen among several
     min_samples_split : int, at least 2
+    n_candidate_splits : int, at least 1
     lifetime : float, positive, may be infinite
     random_state : uint64 array of shape (4,), advanced in place
     tree : arrays with room for 2 n_rows - 1 nodes, filled in
@@ -326,8 +409,10 @@ def sample_tree(
     return sample_block(
         scratch,
         row_order,
+        labels,
         0.0,
         min_samples_split,
+        n_candidate_splits,
         lifetime,
         random_state,
         tree,

@@ -36,6 +36,7 @@ NODE = np.dtype(
             ("share", np.float64),
             ("location", np.float64),
             ("precision", np.float64),
+            ("degrees", np.float32),
         ],
     )
 )
@@ -48,6 +49,7 @@ TALLY = np.dtype(
             ("height", np.int32),
             ("label_mean", np.float64),
             ("squared_deviation", np.float64),
+            ("evidence_below", np.float64),
         ],
     )
 )
@@ -56,7 +58,7 @@ TALLY = np.dtype(
 class Tree(NamedTuple):
     """A Mondrian tree; see the notation table of ``_core``.
 
-    Per node: 44 bytes, 8 bytes for each feature, and 28 bytes that prediction does without.
+    Per node: 48 bytes, 8 bytes for each feature, and 36 bytes that prediction does without.
     """
 
     nodes: Records

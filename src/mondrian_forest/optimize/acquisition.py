@@ -1,8 +1,8 @@
 """How much a point is worth trying, from the predictive distribution there: larger is better.
 
 Objectives are maximised; an optimiser that minimises changes the sign of the values, once.
-Improvements are those of the mixture itself: each Gaussian component has a closed form, and the
-mixture's is their weighted mean. No Gaussian is fitted to the whole.
+Improvements are those of the mixture itself: each component, Gaussian or Student-t, has a closed
+form, and the mixture's is their weighted mean. No Gaussian is fitted to the whole.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import erfcx, log_ndtr, ndtr
+from scipy.special import erfcx, expit, gammaln, log_ndtr, ndtr, stdtr
 from sklearn.utils import check_random_state
 
+from .._core.pruning import PRIOR_COUNT, PRIOR_SHAPE
 from .._core.tree import NO_CHILD, Tree
 from ..distribution import PredictiveDistribution
 from ..forest import MondrianForestRegressor
@@ -22,6 +23,8 @@ from ..forest import MondrianForestRegressor
 Values = NDArray[np.float64]
 
 _LOG_SQRT_2_PI = 0.5 * math.log(2.0 * math.pi)
+_MANY_DEGREES = 1e5
+"""From here on a Student-t component counts as Gaussian."""
 
 
 def upper_confidence_bound(distribution: PredictiveDistribution, kappa: float = 1.0) -> Values:
@@ -68,9 +71,12 @@ def log_expected_improvement(distribution: PredictiveDistribution, best: float) 
     -------
     ndarray of shape (n_rows,)
     """
-    weight, mean, std, offsets = distribution.components()
-    terms = np.log(weight) + np.log(std) + _log_h((mean - best) / std)
-    return _log_sum_by_row(terms, offsets)
+    weight, mean, scale, df, offsets = distribution.components()
+    z = (mean - best) / scale
+    log_h = _log_h(z)  # of a Gaussian; for many degrees a Student-t is hardly different
+    few = df < _MANY_DEGREES
+    log_h[few] = _student_log_h(z[few], df[few])
+    return _log_sum_by_row(np.log(weight) + np.log(scale) + log_h, offsets)
 
 
 def probability_of_improvement(distribution: PredictiveDistribution, best: float) -> Values:
@@ -86,8 +92,13 @@ def probability_of_improvement(distribution: PredictiveDistribution, best: float
     -------
     ndarray of shape (n_rows,)
     """
-    weight, mean, std, offsets = distribution.components()
-    return np.exp(_log_sum_by_row(np.log(weight) + log_ndtr((mean - best) / std), offsets))
+    weight, mean, scale, df, offsets = distribution.components()
+    z = (mean - best) / scale
+    log_above = log_ndtr(z)
+    few = df < _MANY_DEGREES
+    with np.errstate(divide="ignore"):
+        log_above[few] = np.log(stdtr(df[few], z[few]))
+    return np.exp(_log_sum_by_row(np.log(weight) + log_above, offsets))
 
 
 def thompson_sample(
@@ -113,12 +124,14 @@ def thompson_sample(
     random = check_random_state(random_state)
     trees = forest.trees_
     tree = trees[random.randint(len(trees))]
-    low, high = forest.feature_range_
-    span = np.where(high > low, high - low, 1.0)
-    rows = ((np.asarray(X, dtype=np.float64) - low) / span).astype(np.float32)
+    rows = forest._scale(np.asarray(X, dtype=np.float64))
     if forest.posterior == "empirical":
-        return _empirical_draw(tree, rows, forest.lifetime, random)
-    return _hierarchical_draw(forest, tree, rows, random)
+        values = _empirical_draw(tree, rows, forest.lifetime, random)
+    elif forest.posterior == "pruned":
+        values = _pruned_draw(tree, rows, forest.lifetime, random)
+    else:
+        values = _hierarchical_draw(forest, tree, rows, random)
+    return values if forest._trend is None else values + forest._trend.at(np.asarray(X))
 
 
 def _log_h(z: Values) -> Values:
@@ -141,6 +154,22 @@ def _log_h(z: Values) -> Values:
     return result
 
 
+def _student_log_h(z: Values, df: Values) -> Values:
+    """Return the same for a Student-t: log(z F(z) + f(z) (df + z^2) / (df - 1)).
+
+    Tails are heavy, so that the terms cancel by a factor of z^2 or df at most.
+    """
+    log_density = (
+        gammaln(0.5 * df + 0.5)
+        - gammaln(0.5 * df)
+        - 0.5 * np.log(np.pi * df)
+        - 0.5 * (df + 1.0) * np.log1p(z * z / df)
+    )
+    with np.errstate(divide="ignore"):
+        h = z * stdtr(df, z) + np.exp(log_density) * (df + z * z) / (df - 1.0)
+        return np.asarray(np.log(np.maximum(h, 0.0)))
+
+
 def _log_sum_by_row(terms: Values, offsets: NDArray[np.int64]) -> Values:
     """Return the logarithms of the sums of exponentials of each row's terms."""
     largest = np.maximum.reduceat(terms, offsets[:-1])
@@ -161,9 +190,18 @@ class _Exits(NamedTuple):
 
 
 def _leave(
-    tree: Tree, rows: NDArray[np.float32], lifetime: float, random: np.random.RandomState
+    tree: Tree,
+    rows: NDArray[np.float32],
+    lifetime: float,
+    random: np.random.RandomState,
+    is_end: NDArray[np.bool_] | None = None,
 ) -> _Exits:
-    """Send rows down a tree; all that pass a node meet the same exponential clock there."""
+    """Send rows down a tree; all that pass a node meet the same exponential clock there.
+
+    Nobody passes the nodes marked by ``is_end``.
+    """
+    if is_end is None:
+        is_end = tree.left_child == NO_CHILD
     clock = random.exponential(size=tree.n_nodes)
     node = np.zeros(len(rows), dtype=np.int64)
     parent = np.full(len(rows), -1)
@@ -179,7 +217,7 @@ def _leave(
             branch_time = start[walking] + clock[here] / distance
         branches = branch_time < np.minimum(tree.split_time[here], lifetime)
         time[walking[branches]] = branch_time[branches]
-        goes_on = ~branches & (tree.left_child[here] != NO_CHILD)
+        goes_on = ~branches & ~is_end[here]
         walking, here, x = walking[goes_on], here[goes_on], x[goes_on]
         feature = tree.split_feature[here]
         is_right = x[np.arange(len(x)), feature] > tree.threshold[here]
@@ -195,6 +233,19 @@ def _empirical_draw(
     exits = _leave(tree, rows, lifetime, random)
     deviation = random.standard_normal(tree.n_nodes) / np.sqrt(tree.nodes["precision"])
     return np.asarray((tree.nodes["location"] + deviation)[exits.node])
+
+
+def _pruned_draw(
+    tree: Tree, rows: NDArray[np.float32], lifetime: float, random: np.random.RandomState
+) -> Values:
+    """Draw a pruned tree, and the means of all nodes from their posterior."""
+    is_end = random.uniform(size=tree.n_nodes) < expit(tree.nodes["share"])
+    exits = _leave(tree, rows, lifetime, random, is_end)
+    df = tree.nodes["degrees"].astype(np.float64)
+    count = df - 2.0 * PRIOR_SHAPE + PRIOR_COUNT
+    scale = 1.0 / np.sqrt(tree.nodes["precision"] * (count + 1.0))
+    means = tree.nodes["location"] + scale * random.standard_t(df)
+    return np.asarray(means[exits.node])
 
 
 def _hierarchical_draw(

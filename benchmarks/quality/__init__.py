@@ -1,0 +1,68 @@
+"""How good the predictions are: accuracy, density and intervals on real tables, against others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+from ..table import Table
+from .methods import ABLATION, OURS, ours, peers
+from .report import report
+from .tables import FLIGHT_TABLES, N_SPLITS, find
+from .trials import run_all
+
+T = TypeVar("T")
+
+
+class UnknownName(ValueError):  # noqa: N818 - a wish that cannot be met, not a defect
+    """A table or method that there is not."""
+
+
+def run(
+    quick: bool,
+    data: Path | None,
+    tables: Sequence[str] = (),
+    methods: Sequence[str] = (),
+    cache: Path | None = None,
+) -> Iterator[Table]:
+    """Yield the tables of results.
+
+    Parameters
+    ----------
+    tables, methods : names, or of groups of them (default: all)
+        Groups of tables are "regression" and "flights"; of methods "peers", "ours" and "ablation".
+    cache : folder where each result is kept, so that it need not be found again
+    """
+    found = find(data, quick)
+    groups = {
+        "flights": [name for name in FLIGHT_TABLES if name in found],
+        "regression": [name for name in found if name not in FLIGHT_TABLES],
+    }
+    found = chosen("table", found, tables, groups)
+    by_group = {
+        "ours": ours(quick, OURS),
+        "peers": peers(quick),
+        "ablation": ours(quick, ABLATION),
+    }
+    known = {method.name: method for group in by_group.values() for method in group}
+    groups = {name: [method.name for method in group] for name, group in by_group.items()}
+    taking_part = list(chosen("method", known, methods, groups).values())
+    results = run_all(found, taking_part, 1 if quick else N_SPLITS, quick, cache)
+    # The first of ours is the one in the tables; all others of ours are in the ablation.
+    head = by_group["ours"][0] if by_group["ours"][0] in taking_part else None
+    rivals = [method for method in taking_part if method in by_group["peers"]]
+    variants = [method for method in taking_part if method not in rivals and method is not head]
+    yield from report(results, head.name if head else None, rivals, variants)
+
+
+def chosen(
+    kind: str, known: dict[str, T], names: Sequence[str], groups: dict[str, list[str]]
+) -> dict[str, T]:
+    """Return what is named, by itself or by its group, in the order of the known ones."""
+    wanted = {one for name in names for one in groups.get(name, [name])}
+    unknown = wanted - known.keys()
+    if unknown:
+        choices = ", ".join([*groups, *known])
+        raise UnknownName(f"unknown {kind} {min(unknown)!r}: choose from {choices}")
+    return {name: one for name, one in known.items() if not names or name in wanted}

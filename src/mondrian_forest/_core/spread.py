@@ -1,0 +1,112 @@
+"""One factor for the spread of all mixtures: how it is applied, and how candidates are scored.
+
+An equal mixture over trees is too wide where the trees err independently. The factor contracts a
+mixture about its mean m: a label Y becomes m + factor (Y - m). So the CRPS of a contracted mixture
+at a label is the factor times that of the mixture itself at another label, and the scores of many
+factors are hardly more work than that of one.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .kernel import kernel
+from .mixture import Mixture
+from .predict import ForestMoments
+from .student import normal_at, student_at
+
+SPREADS = np.geomspace(0.2, 2.0, 24)
+"""The factors that are scored, steps of 10%; the best one is found between them."""
+_STRETCHED = np.linspace(-5.7, 5.7, 39)
+_NODES = 0.1 * np.sinh(_STRETCHED)
+"""Standard deviations from the mean, to 15, where the distribution function is looked at."""
+_STEPS = 0.1 * np.cosh(_STRETCHED) * (_STRETCHED[1] - _STRETCHED[0])
+
+
+def best_spread(scores: NDArray[np.float64]) -> float:
+    """Return the factor of the least score, between the factors by a parabola."""
+    best = int(np.clip(np.argmin(scores), 1, len(scores) - 2))
+    left, middle, right = scores[best - 1 : best + 2]
+    curvature = left - 2.0 * middle + right
+    offset = 0.5 * (left - right) / curvature if curvature > 0.0 else 0.0
+    step = SPREADS[1] / SPREADS[0]
+    return float(SPREADS[best] * step ** np.clip(offset, -1.0, 1.0))
+
+
+@kernel
+def contract(mixture: Mixture, mean: NDArray[np.float64], spread: float) -> None:
+    """Contract each mixture about its mean, in place."""
+    offset, _, locations, scales, _ = mixture
+    for i in range(len(mean)):
+        for k in range(offset[i], offset[i + 1]):
+            locations[k] = mean[i] + spread * (locations[k] - mean[i])
+            scales[k] *= spread
+
+
+def contract_moments(moments: ForestMoments, spread: float) -> ForestMoments:
+    """Return the moments of contracted mixtures."""
+    mean, *variances = moments
+    return ForestMoments(mean, *(spread * spread * variance for variance in variances))
+
+
+@kernel
+def _distance(mixture: Mixture, i: int, y: float) -> float:
+    """Return E|Y - y| of mixture i."""
+    _, weights, locations, scales, all_degrees = mixture
+    total = 0.0
+    for k in range(mixture.offset[i], mixture.offset[i + 1]):
+        standard = (y - locations[k]) / scales[k]
+        heaviness = 1.0
+        if len(all_degrees) == 0:
+            below, at = normal_at(standard)
+        else:
+            degrees = all_degrees[k]
+            below, at = student_at(standard, degrees)
+            heaviness = (degrees + standard * standard) / (degrees - 1.0)
+        total += weights[k] * scales[k] * (standard * (2.0 * below - 1.0) + 2.0 * at * heaviness)
+    return total
+
+
+@kernel
+def _half_distance_within(mixture: Mixture, i: int, mean: float) -> float:
+    """Return E|Y - Y'| / 2 of mixture i, the integral of F (1 - F), to a percent or better."""
+    _, weights, locations, scales, all_degrees = mixture
+    first, stop = mixture.offset[i], mixture.offset[i + 1]
+    variance = 0.0
+    for k in range(first, stop):
+        deviation = locations[k] - mean
+        square = scales[k] * scales[k]
+        if len(all_degrees) > 0:
+            square *= all_degrees[k] / (all_degrees[k] - 2.0)
+        variance += weights[k] * (square + deviation * deviation)
+    deviation = math.sqrt(variance)
+    total = 0.0
+    for node in range(len(_NODES)):
+        y = mean + deviation * _NODES[node]
+        below = 0.0
+        for k in range(first, stop):
+            standard = (y - locations[k]) / scales[k]
+            if len(all_degrees) == 0:
+                below += weights[k] * normal_at(standard)[0]
+            else:
+                below += weights[k] * student_at(standard, all_degrees[k])[0]
+        total += _STEPS[node] * below * (1.0 - below)
+    return deviation * float(total)
+
+
+@kernel
+def score_spreads(
+    mixture: Mixture,
+    mean: NDArray[np.float64],
+    y: NDArray[np.float64],
+    scores: NDArray[np.float64],
+) -> None:
+    """Add the CRPS of all rows under each of ``SPREADS`` to ``scores``."""
+    for i in range(len(y)):
+        within = _half_distance_within(mixture, i, mean[i])
+        for s in range(len(SPREADS)):
+            label = mean[i] + (y[i] - mean[i]) / SPREADS[s]
+            scores[s] += SPREADS[s] * (_distance(mixture, i, label) - within)

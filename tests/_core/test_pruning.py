@@ -1,0 +1,163 @@
+import math
+from itertools import product
+
+import numpy as np
+import pytest
+from scipy.special import expit, logsumexp
+from scipy.stats import t as student
+
+from mondrian_forest._core.learn import Settings
+from mondrian_forest._core.posterior import PRUNED, Hyperparameters, renew_posterior
+from mondrian_forest._core.predict import predict_mixture
+from mondrian_forest._core.pruning import PRIOR_COUNT, PRIOR_SHAPE
+from mondrian_forest._core.rng import random_states
+from mondrian_forest._core.tree import NO_CHILD, parents_first
+from trees import forest_of, give_labels, grow, learn_in_steps, rows_in, small_table
+
+PRIOR = Hyperparameters(3.0, 8.0, 0.4, 1e-13)
+
+
+def sequential(labels, mean, variance):
+    """Density of labels one after the other, and the distribution of the next.
+
+    The textbook update of a normal-inverse-gamma distribution, one label at a time.
+    """
+    count, shape, rate = PRIOR_COUNT, PRIOR_SHAPE, PRIOR_SHAPE * variance
+    log_density = 0.0
+    for y in [*labels, None]:
+        predictive = student(2 * shape, mean, math.sqrt(rate * (count + 1) / (shape * count)))
+        if y is None:
+            return log_density, predictive
+        log_density += predictive.logpdf(y)
+        rate += 0.5 * count / (count + 1) * (y - mean) ** 2
+        mean = (count * mean + y) / (count + 1)
+        count, shape = count + 1, shape + 0.5
+    raise AssertionError
+
+
+def describe(tree, row_lists, labels, node=0, parent=(PRIOR.prior_mean, PRIOR.prior_scale / 2)):
+    """Return by node: the density of its labels, what it predicts, and its children."""
+    inside = labels[rows_in(tree, row_lists, node)]
+    found = {node: (*sequential(inside, *parent), ())}
+    left = int(tree.left_child[node])
+    if left != NO_CHILD:
+        here = inside.mean(), inside.var(ddof=1)
+        found[node] = (*found[node][:2], (left, left + 1))
+        for child in (left, left + 1):
+            found |= describe(tree, row_lists, labels, child, here)
+    return found
+
+
+def prunings(nodes, node=0):
+    """Return all prunings below a node: the logarithm of their prior, and their leaves."""
+    children = nodes[node][2]
+    if not children:
+        return [(0.0, (node,))]
+    deeper = product(*(prunings(nodes, child) for child in children))
+    return [(math.log(0.5), (node,))] + [
+        (math.log(0.5) + left[0] + right[0], left[1] + right[1]) for left, right in deeper
+    ]
+
+
+def path_of(tree, row):
+    """Yield the nodes that a row passes, with the probability that it branches off above each."""
+    node, time = 0, 0.0
+    while True:
+        outside = np.maximum(tree.lower[node] - row, 0) + np.maximum(row - tree.upper[node], 0)
+        duration = tree.split_time[node] - time
+        distance = float(outside.sum(dtype=float))
+        yield node, -math.expm1(-duration * distance) if distance > 0 else 0.0
+        if tree.left_child[node] == NO_CHILD:
+            return
+        time = tree.split_time[node]
+        goes_right = row[tree.split_feature[node]] > tree.threshold[node]
+        node = int(tree.left_child[node]) + goes_right
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_weights_and_predictions_equal_the_sum_over_all_prunings(seed):
+    rows, labels = small_table(seed, n_rows=7)
+    tree, row_lists = grow(rows, 2, seed=seed)
+    give_labels(tree, row_lists, labels, PRIOR, PRUNED)
+    nodes = describe(tree, row_lists, labels)
+    logs, leaves = zip(
+        *((prior + sum(nodes[k][0] for k in ends), ends) for prior, ends in prunings(nodes)),
+        strict=True,
+    )
+    assert len(leaves) > 5
+    weights = np.exp(np.array(logs) - logsumexp(logs))
+    reached = {
+        node: sum(w for w, ends in zip(weights, leaves, strict=True) if node in ends)
+        for node in nodes
+    }
+    # The probability to stop at a node is that of reaching it times that of going no further.
+    staying = {0: 1.0}
+    for node in parents_first(tree.nodes, tree.depth):
+        stop = float(expit(tree.nodes["share"][node]))
+        assert staying[node] * stop == pytest.approx(reached[node], rel=1e-10, abs=1e-14)
+        for child in nodes[node][2]:
+            staying[child] = staying[node] * (1.0 - stop)
+        law = nodes[node][1]
+        assert tree.nodes["location"][node] == pytest.approx(law.kwds.get("loc", law.args[1]))
+        assert tree.nodes["precision"][node] == pytest.approx(law.args[2] ** -2, rel=1e-10)
+        assert tree.nodes["degrees"][node] == law.args[0]
+
+    generator = np.random.default_rng(seed)
+    queries = generator.uniform(-0.3, 1.3, (6, rows.shape[1])).astype(np.float32)
+    queries[0] = rows[0]
+    _, mixture = predict_mixture(forest_of([tree], PRIOR, posterior=PRUNED), queries)
+    for i, query in enumerate(queries):
+        y = generator.normal(3.0, 2.0)
+        density = 0.0
+        for weight, ends in zip(weights, leaves, strict=True):
+            left = weight
+            for node, branches_off in path_of(tree, query):
+                # What hangs on a new branch above a node knows the labels of the node.
+                leaves_here = 1.0 if node in ends else branches_off
+                density += left * leaves_here * nodes[node][1].pdf(y)
+                left *= 1.0 - leaves_here
+        part = slice(mixture.offset[i], mixture.offset[i + 1])
+        found = (
+            student.pdf(y, mixture.degrees[part], mixture.location[part], mixture.scale[part])
+            @ mixture.weight[part]
+        )
+        # Components lighter than 1e-6 are left out.
+        assert found == pytest.approx(density, rel=3e-5)
+
+
+@pytest.mark.parametrize("n_candidate_splits", [1, 3])
+@pytest.mark.parametrize("chunk", [1, 5])
+def test_online_equals_a_full_recomputation(chunk, n_candidate_splits):
+    rows, labels = small_table(1, n_rows=40)
+    settings = Settings(3, np.inf, PRUNED, n_candidate_splits)
+    states = random_states(np.random.SeedSequence(3), 1)
+    for grove in learn_in_steps(rows, labels, settings, PRIOR, states, 2, chunk):
+        tree = grove.tree(0)
+        kept = tree.nodes.copy(), tree.tallies.copy()
+        order = parents_first(tree.nodes, tree.depth)
+        renew_posterior(tree.nodes, tree.tallies, PRUNED, PRIOR, order)
+        for before, after in zip(kept, (tree.nodes, tree.tallies), strict=True):
+            for name in before.dtype.names:
+                np.testing.assert_allclose(before[name], after[name], rtol=1e-12, atol=1e-12)
+
+
+def test_equal_labels_keep_a_variance_and_a_finite_density():
+    rows = np.linspace(0, 1, 30, dtype=np.float32)[:, None]
+    prior = PRIOR._replace(noise_variance=1e-4)
+    tree, row_lists = grow(rows, 2)
+    give_labels(tree, row_lists, np.full(30, 7.0), prior, PRUNED)
+    squared_scale = 1.0 / tree.nodes["precision"]
+    assert np.all(squared_scale >= 1e-4)
+    assert np.all(np.isfinite(tree.nodes["location"]))
+
+
+def test_labels_without_structure_are_not_split():
+    rows, _ = small_table(0, n_rows=400)
+    labels = np.random.default_rng(5).normal(3.0, 2.0, 400)
+    tree, row_lists = grow(rows, 5, seed=1)
+    give_labels(tree, row_lists, labels, PRIOR, PRUNED)
+    assert expit(tree.nodes["share"][0]) > 0.9
+    # ... and where a cut explains the labels, hardly anything stops above it.
+    labels += 50.0 * rows[:, 1]
+    give_labels(tree, row_lists, labels, PRIOR, PRUNED)
+    assert expit(tree.nodes["share"][0]) < 1e-6

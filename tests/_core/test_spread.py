@@ -1,0 +1,53 @@
+import numpy as np
+import pytest
+
+from mondrian_forest._core.mixture import Mixture, crps
+from mondrian_forest._core.spread import SPREADS, best_spread, contract, score_spreads
+
+
+def mixtures(is_gaussian, n_rows=3, n_components=4, seed=0):
+    generator = np.random.default_rng(seed)
+    shape = n_rows * n_components
+    weight = generator.dirichlet(np.ones(n_components), n_rows).ravel()
+    location = generator.normal(0, 1, shape)
+    scale = generator.uniform(0.1, 1.0, shape)
+    degrees = np.empty(0) if is_gaussian else generator.integers(3, 40, shape).astype(float)
+    offset = n_components * np.arange(n_rows + 1)
+    mean = np.add.reduceat(weight * location, offset[:-1])
+    return Mixture(offset, weight, location, scale, degrees), mean
+
+
+@pytest.mark.parametrize("is_gaussian", [True, False])
+def test_scores_are_the_crps_of_contracted_mixtures(is_gaussian):
+    mixture, mean = mixtures(is_gaussian)
+    y = np.array([0.3, -4.0, 1.0])
+    scores = np.zeros(len(SPREADS))
+    score_spreads(mixture, mean, y, scores)
+    for spread, score in list(zip(SPREADS, scores, strict=True))[::6]:
+        contracted = mixture._replace(location=mixture.location.copy(), scale=mixture.scale.copy())
+        contract(contracted, mean, spread)
+        exact = np.empty(3)
+        crps(contracted, y, exact)
+        assert score == pytest.approx(exact.sum(), rel=5e-3)
+
+
+def test_contraction_keeps_the_mean_and_scales_the_variance():
+    mixture, mean = mixtures(True)
+    variance = np.add.reduceat(
+        mixture.weight * (mixture.scale**2 + mixture.location**2), mixture.offset[:-1]
+    )
+    contract(mixture, mean, 0.5)
+    after = np.add.reduceat(mixture.weight * mixture.location, mixture.offset[:-1])
+    np.testing.assert_allclose(after, mean)
+    squared = np.add.reduceat(
+        mixture.weight * (mixture.scale**2 + mixture.location**2), mixture.offset[:-1]
+    )
+    np.testing.assert_allclose(squared - after**2, 0.25 * (variance - mean**2))
+
+
+def test_the_best_spread_is_found_between_those_that_are_scored():
+    for truth in (0.31, 0.9, 1.43):
+        scores = (np.log(SPREADS) - np.log(truth)) ** 2
+        assert best_spread(scores) == pytest.approx(truth, rel=1e-3)
+    assert best_spread(SPREADS) == pytest.approx(SPREADS[0], rel=0.3)
+    assert best_spread(-SPREADS) == pytest.approx(SPREADS[-1], rel=0.3)
