@@ -12,17 +12,9 @@ from sklearn.metrics import r2_score
 
 from mondrian_forest import MondrianForestRegressor
 
+from .settings import BEST, CHOSEN, PAPER, PRUNED
 from .table import Table
 
-PAPER = {
-    "posterior": "hierarchical",
-    "min_samples_split": 10,
-    "n_candidate_splits": 1,
-    "feature_weights": None,
-    "spread": 1.0,
-}
-PRUNED = PAPER | {"posterior": "pruned", "min_samples_split": 2}
-CHOSEN = PRUNED | {"n_candidate_splits": "n_features"}
 WEIGHTED = CHOSEN | {"feature_weights": "auto"}
 SETTINGS = {
     "as in the paper": PAPER,
@@ -32,7 +24,7 @@ SETTINGS = {
     'posterior="pruned", min_samples_split=2': PRUNED,
     '... and n_candidate_splits="n_features"': CHOSEN,
     '... and feature_weights="auto"': WEIGHTED,
-    '... and spread="auto"': WEIGHTED | {"spread": "auto"},
+    '... and spread="auto"': BEST,
 }
 
 
@@ -76,7 +68,7 @@ def extrapolation(n_rows: int) -> Table:
     random = np.random.default_rng(0)
     X, noise = random.random((2 * n_rows, 2)), 0.1 * random.normal(size=2 * n_rows)
     for trend in (None, "linear"):
-        setting = WEIGHTED | {"spread": "auto", "trend": trend}
+        setting = BEST | {"trend": trend}
         forest = MondrianForestRegressor(n_jobs=2, random_state=0, **setting)
         y = 5 * X[:, 0] + np.sin(9 * X[:, 1]) + noise
         forest.fit(X[:n_rows], y[:n_rows])

@@ -239,6 +239,11 @@ def test_pickle_round_trip():
     np.testing.assert_array_equal(copy.predict(X + 0.1), forest.predict(X + 0.1))
 
 
+def test_an_odd_number_of_rows_and_of_many_features():
+    X, y = waves(51, n_features=19)
+    assert np.isfinite(MondrianForestRegressor(2, random_state=0).fit(X, y).predict(X)).all()
+
+
 def test_bytes_per_node_stay_within_budget():
     X, y = waves(5000, n_features=8)
     forest = MondrianForestRegressor(2, random_state=0).fit(X, y)

@@ -270,6 +270,16 @@ def test_what_is_no_model_file_is_said_to_be_none(tmp_path):
         MondrianForestRegressor.load(tmp_path)
 
 
+def test_what_is_written_does_not_depend_on_what_memory_held_before(tmp_path):
+    contents = set()
+    for value in (1.0, 2.0, 3.0):
+        for size in (100, 1000, 4000):
+            np.full(size, value)  # freed at once: the forest's arrays may get this memory
+        forest().save(tmp_path / "model.mf")
+        contents.add((tmp_path / "model.mf").read_bytes())
+    assert len(contents) == 1
+
+
 def test_a_file_of_a_later_format_says_so(tmp_path):
     path = tmp_path / "model.mf"
     forest().save(path)

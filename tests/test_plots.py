@@ -195,6 +195,11 @@ def test_the_partition_shows_boxes_and_cuts_in_the_units_of_the_data():
         ).ravel(),
     )  # from end to end of the box of all rows
     display.figure_.canvas.draw()
+    weighted = MondrianForestRegressor(
+        2, min_samples_split=2, feature_weights=[3.0, 1.0], random_state=0
+    ).fit(X, X[:, 0])
+    box = PartitionDisplay.from_estimator(weighted).boxes[0]
+    np.testing.assert_allclose(box, [X.min(axis=0), X.max(axis=0)], rtol=1e-5)
     early = PartitionDisplay.from_estimator(forest, lifetime=1.0)
     assert len(early.boxes) == 2 * len(early.cuts) + 1 < 59
     assert (early.times < 1.0).all()

@@ -24,13 +24,22 @@ from sklearn.preprocessing import StandardScaler
 import mondrian_forest
 from mondrian_forest import MondrianForestRegressor
 
+from ..settings import BEST, CHOSEN, PAPER, PRUNED
 from .scores import Gaussian, Prediction, Quantiles
 
 # Settings of MondrianForestRegressor by name. The first of OURS is the one that is ranked and held
 # against the targets; ABLATION is compared with it.
-OURS: dict[str, dict[str, Any]] = {"default": {}}
+OURS: dict[str, dict[str, Any]] = {"best": BEST}
 ABLATION: dict[str, dict[str, Any]] = {
-    "paper": {"posterior": "hierarchical"},
+    "paper": PAPER,
+    "paper, marginal likelihood": PAPER | {"hyperparameters": "marginal_likelihood"},
+    "paper, spread": PAPER | {"spread": "auto"},
+    "pruned": PRUNED,
+    "pruned, chosen cuts": CHOSEN,
+    "best without chosen cuts": BEST | {"n_candidate_splits": 1},
+    "best without feature weights": BEST | {"feature_weights": None},
+    "best without spread": BEST | {"spread": 1.0},
+    "best with trend": BEST | {"trend": "linear"},
 }
 
 N_THREADS = 2
@@ -91,9 +100,9 @@ def peers(quick: bool) -> list[Method]:
 
 
 def ours(quick: bool, variants: dict[str, dict[str, Any]]) -> list[Method]:
-    few = {"n_estimators": 10} if quick else {}
+    trees = {"n_estimators": 10 if quick else 50}
     return [
-        Method(f"Mondrian-{name}", fit_mondrian, "mondrian-forest", {**few, **settings})
+        Method(f"Mondrian-{name}", fit_mondrian, "mondrian-forest", {**trees, **settings})
         for name, settings in variants.items()
     ]
 

@@ -22,8 +22,9 @@ from sklearn.utils import assert_all_finite, check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ._core.evidence import TUNABLE, evidence_and_gradient, maximise_evidence
-from ._core.intake import is_finite, scale_rows, survey_features, survey_labels
+from ._core.intake import FARTHEST, is_finite, scale_rows, survey_features, survey_labels
 from ._core.learn import (
+    MOST_CANDIDATES,
     Grove,
     Settings,
     allocate_grove,
@@ -56,7 +57,13 @@ from ._core.predict import (
     predict_moments,
 )
 from ._core.rng import random_states
-from ._core.spread import SPREADS, best_spread, contract, contract_moments, score_spreads
+from ._core.spread import (
+    best_spread,
+    contract,
+    contract_moments,
+    score_spreads,
+    scores_before,
+)
 from ._core.tree import Tree, parents_first
 from ._version import __version__
 from .distribution import PredictiveDistribution
@@ -79,6 +86,9 @@ _WIDEST = 2.0
 _FEWEST_ROWS_FOR_SPREAD = 50
 _MOST_SPREAD_ROWS = 1000
 """On so many rows the spread is learned, at most; a fifth of all where there are fewer."""
+_SPREAD_PRIOR = 20
+"""How many rows it takes to move the spread away from 1 halfway."""
+_FEWEST_ROWS_FOR_EVIDENCE = 10
 _FEW_HELD = 0.05
 """A larger share of rows than this is not learned online where cuts are chosen by the labels: the
 trees are sampled anew, which makes errors smaller by 2 or 3% (a fifth of the rows held)."""
@@ -120,13 +130,13 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
         Contracts the predictive distributions about their means. "auto": learned on rows that are
         predicted before they are learned, at the fit and from then on.
     trend : {"linear"}, default=None
-        "linear": a linear function is fitted by least squares, once, and the forest learns what is
-        left. For data with a trend that goes on beyond them.
+        "linear": a linear function is fitted by ridge regression, once, and the forest learns what
+        is left. For data with a trend that goes on beyond them.
     hyperparameters : {"heuristic", "marginal_likelihood"}, default="heuristic"
         How those of the following that are None are found. "marginal_likelihood": such that the
         labels are most probable given the trees; for the hierarchical posterior.
     prior_mean : float, default=None
-        Mean of the prior. None: the mean of y.
+        Mean of the prior. None: the mean of y. With a trend, of what is left of y.
     prior_scale : float, default=None
         Twice the prior variance of a leaf's mean, gamma_1 in the paper. None: such that
         ``prior_scale (1/2 + 1/K)`` is the mean squared deviation of y from ``prior_mean``, where
@@ -293,12 +303,21 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
             int(min(self.min_samples_split, 2**31 - 1)),
             float(self.lifetime),
             _POSTERIORS[self.posterior],
-            n_features if self.n_candidate_splits == "n_features" else int(self.n_candidate_splits),
+            min(
+                n_features
+                if isinstance(self.n_candidate_splits, str)
+                else int(self.n_candidate_splits),
+                MOST_CANDIDATES,
+            ),
         )
         feature_range = self._find_feature_range(n_features)
+        held = self._choose_spread_rows(n_rows, random)
+        self._resolution = _resolution(labels)
         self._trend = None
         if self.trend == "linear":
-            self._trend = fit_trend(_plain_blocks(table), labels, *_place_and_size(feature_range))
+            is_used = np.ones(n_rows, dtype=bool)
+            is_used[held] = False
+            self._trend = fit_trend(_plain_blocks(table), labels, is_used, self._seen_range)
             labels = self._without_trend(table, labels)
             label_sums = LabelSums(n_rows, *survey_labels(labels)[:2])
         self.feature_weights_ = self._find_weights(table, labels, feature_range, random)
@@ -306,13 +325,13 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
         self._rows = self._scale(table)
         self._labels = labels.copy()
         self._has_rescaled = False
-        n_held = self._choose_spread_rows(random)
+        self._move_to_the_end(held)
+        n_held = len(held)
         self.n_samples_seen_ = n_rows - n_held
         self._estimate(label_sums)
         self._sample_all()
         if n_held > 0:
-            held = slice(n_rows - n_held, n_rows)
-            self._learn_spread(self._rows[held], self._labels[held])
+            self._learn_spread(self._rows[-n_held:], self._labels[-n_held:])
             self.n_samples_seen_ = n_rows
             if self._settings.n_candidate_splits > 1 and n_held > _FEW_HELD * n_rows:
                 self._sample_all()  # so that all rows have a say in the choice of cuts
@@ -344,7 +363,9 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
         low, high = feature_range
         # In units of the range, halved: the range of a float64 has no width in float64.
         size = 0.5 * high - 0.5 * low
-        rows = (0.5 * table[chosen] - 0.5 * low) / np.where(size > 0.0, size, 1.0)
+        with np.errstate(over="ignore"):
+            rows = (0.5 * table[chosen] - 0.5 * low) / np.where(size > 0.0, size, 1.0)
+        rows = np.clip(rows, -FARTHEST, FARTHEST)
 
         def learn(
             weights: NDArray[np.float64], rows: NDArray[np.float64], labels: NDArray[np.float64]
@@ -369,28 +390,29 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
             return labels
         rest = labels - self._trend.at(table)
         if not np.abs(rest).max() <= _LARGEST_LABEL:
-            raise ValueError("X is too far from the rows of the first fit for its linear trend.")
+            raise ValueError("X is too far from the rows of the fit for its linear trend.")
         return rest
 
-    def _choose_spread_rows(self, random: np.random.Generator) -> int:
-        """Move rows to the end, on which the spread is learned, and return their number."""
-        self._spread_scores = np.zeros(len(SPREADS))
+    def _choose_spread_rows(self, n_rows: int, random: np.random.Generator) -> NDArray[np.int64]:
+        """Return the numbers of the rows on which the spread is learned."""
+        self._spread_scores = scores_before(_SPREAD_PRIOR)
         self.spread_ = 1.0 if isinstance(self.spread, str) else float(self.spread)
-        n_rows = len(self._rows)
         if not isinstance(self.spread, str) or n_rows < _FEWEST_ROWS_FOR_SPREAD:
-            return 0
-        n_held = min(n_rows // 5, _MOST_SPREAD_ROWS)
-        chosen = random.choice(n_rows, n_held, replace=False)
-        last = np.arange(n_rows - n_held, n_rows)
-        # Those that are at the end already stay; the others change places with what is there.
-        away = chosen[chosen < n_rows - n_held]
-        free = np.setdiff1d(last, chosen)
+            return np.empty(0, dtype=np.int64)
+        return random.choice(n_rows, min(n_rows // 5, _MOST_SPREAD_ROWS), replace=False)
+
+    def _move_to_the_end(self, chosen: NDArray[np.int64]) -> None:
+        """Let some rows change places with those at the end."""
+        first = len(self._rows) - len(chosen)
+        away = chosen[chosen < first]  # the others are there already
+        free = np.setdiff1d(np.arange(first, len(self._rows)), chosen)
         for array in (self._rows, self._labels):
             array[away], array[free] = array[free], array[away]
-        return n_held
 
     def _learn_spread(self, rows: NDArray[np.float32], labels: NDArray[np.float64]) -> None:
         """Choose the spread with which rows that are not learned yet would be predicted best."""
+        rows = np.ascontiguousarray(rows[-_MOST_SPREAD_ROWS:])
+        labels = np.ascontiguousarray(labels[-_MOST_SPREAD_ROWS:])
         ensemble = self._ensemble()
         for part in _slices(len(rows), self._largest_mixture_block()):
             moments, mixture = predict_mixture(ensemble, rows[part])
@@ -402,7 +424,11 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
 
     def _maximise_evidence(self) -> None:
         """Set the hyperparameters that were not given to those that make the labels likeliest."""
-        if self.hyperparameters != "marginal_likelihood" or self.n_samples_seen_ < 10:
+        if (
+            self.hyperparameters != "marginal_likelihood"
+            or self._settings.posterior != HIERARCHICAL
+            or self.n_samples_seen_ < _FEWEST_ROWS_FOR_EVIDENCE
+        ):
             return
         grove = self._grove
         orders = [parents_first(tree.nodes, tree.depth) for tree in self.trees_]
@@ -425,15 +451,23 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
         start = self._hyperparameters()
         best = maximise_evidence(evaluate, start, self.n_samples_seen_, minimize, free)
         _, self.prior_scale_, self.prior_rate_, self.noise_variance_ = best
-        self._for_each_tree(
-            lambda number: renew(grove, number, self._settings, best), grove.n_trees
-        )
+        try:
+            self._for_each_tree(
+                lambda number: renew(grove, number, self._settings, best), grove.n_trees
+            )
+        except BaseException:  # all trees must have the same hyperparameters
+            for number in range(grove.n_trees):
+                renew(grove, number, self._settings, best)
+            raise
 
     def partial_fit(self, X: ArrayLike, y: ArrayLike) -> MondrianForestRegressor:
         """Learn more rows, in time that grows like the logarithm of the rows seen.
 
         The forest that results has the same law as one fitted to all rows at once, whatever their
-        order and the size of the calls; without an earlier fit this is the first one.
+        order and the size of the calls; without an earlier fit this is the first one. With
+        ``n_candidate_splits`` above 1 that does not hold: cuts that are there stay, and only new
+        ones look at the labels. Feature weights and trend stay those of the first fit, so that it
+        should have some hundreds of rows.
 
         Hyperparameters that were not given are estimated again whenever the number of rows has
         grown by a quarter. So is the feature range, if it was not given: when the rows seen span
@@ -585,7 +619,7 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
         """Log density of the training labels given each tree, shape (n_estimators,)."""
         check_is_fitted(self, "_grove")
         if self._settings.posterior != HIERARCHICAL:
-            raise AttributeError("The empirical posterior has no log_marginal_likelihood_.")
+            raise AttributeError("Only the hierarchical posterior has a log_marginal_likelihood_.")
         if self._is_frozen():
             return self._log_likelihoods.copy()
         hyperparameters = self._hyperparameters()
@@ -639,8 +673,9 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
     def predict_distribution(self, X: ArrayLike) -> PredictiveDistribution:
         """Predict the distribution of the label of each row.
 
-        The components of all rows are kept, about 24 bytes times the depth of the trees times
-        their number for each row; ask for a few 100,000 rows at a time.
+        The components of all rows are kept, about 24 bytes (32 under the pruned posterior) times
+        the depth of the trees times their number for each row; ask for a few 100,000 rows at a
+        time.
 
         Parameters
         ----------
@@ -712,7 +747,7 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
 
     @property
     def feature_importances_(self) -> NDArray[np.float64]:
-        """How often each feature is cut, relative to all, as learned: shape (n_features,)."""
+        """The rates at which cuts are drawn, relative to their sum: shape (n_features,)."""
         check_is_fitted(self, "_grove")
         return np.asarray(self.feature_weights_ / self.feature_weights_.sum())
 
@@ -818,9 +853,8 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
             return False
         low, high = self.feature_range_
         with np.errstate(over="ignore"):
-            return bool(
-                np.any(0.5 * seen_high - 0.5 * seen_low > _WIDEST * (0.5 * high - 0.5 * low))
-            )
+            is_wide = 0.5 * seen_high - 0.5 * seen_low > _WIDEST * (0.5 * high - 0.5 * low)
+        return bool(np.any(is_wide & (self.feature_weights_ > 0.0)))
 
     def _widen_range(self) -> None:
         """Set the feature range to what was seen, and rescale the stored rows."""
@@ -974,7 +1008,7 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
             unit = 1.0 if np.all(np.isfinite(high - low)) else 0.5
         width = unit * high - unit * low
         width[width == 0.0] = unit
-        with np.errstate(divide="ignore"):
+        with np.errstate(divide="ignore", over="ignore"):
             width /= self.feature_weights_  # a feature of weight zero is everywhere at zero
         self._scaling = unit, unit * low, width
 
@@ -1034,17 +1068,17 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
             None if value is None else float(value)
             for value in (self.prior_mean, self.prior_scale, self.prior_rate, self.noise_variance)
         )
-        known = (
-            label_sums.n_rows,
-            self.n_features_in_,
-            label_sums.mean,
-            label_sums.squared_deviation,
-        )
+        n_rows, mean, squared_deviation = label_sums
         if self._settings.posterior == PRUNED:
-            resolution = _resolution(self._labels[: self.n_samples_seen_])
-            found = pruned_hyperparameters(*known, resolution, *given)
+            if self._trend is None:  # else labels are no longer as they were
+                self._resolution = _resolution(self._labels[:n_rows])
+            found = pruned_hyperparameters(
+                n_rows, mean, squared_deviation, self._resolution, *given
+            )
         else:
-            found = heuristic_hyperparameters(*known, *given)
+            found = heuristic_hyperparameters(
+                n_rows, self.n_features_in_, mean, squared_deviation, *given
+            )
         self.prior_mean_, self.prior_scale_, self.prior_rate_, self.noise_variance_ = found
         if not 1e-100 < self.prior_scale_ / self.noise_variance_ < 1e100:
             raise ValueError(
@@ -1071,7 +1105,9 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
                 f"posterior must be one of {', '.join(map(repr, _POSTERIORS))}, "
                 f"got {self.posterior!r}."
             )
-        if self.n_candidate_splits != "n_features":
+        if not (
+            isinstance(self.n_candidate_splits, str) and self.n_candidate_splits == "n_features"
+        ):
             _check_integer('n_candidate_splits must be "n_features" or', self.n_candidate_splits, 1)
         self._check_feature_weights()
         if not (
@@ -1083,7 +1119,10 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
             )
         if self.trend is not None and not (isinstance(self.trend, str) and self.trend == "linear"):
             raise ValueError(f'trend must be None or "linear", got {self.trend!r}.')
-        if self.hyperparameters not in ("heuristic", "marginal_likelihood"):
+        if not isinstance(self.hyperparameters, str) or self.hyperparameters not in (
+            "heuristic",
+            "marginal_likelihood",
+        ):
             raise ValueError(
                 'hyperparameters must be "heuristic" or "marginal_likelihood", '
                 f"got {self.hyperparameters!r}."
@@ -1114,11 +1153,12 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
         if weights is None or (isinstance(weights, str) and weights == "auto"):
             return
         try:
-            values = np.asarray(weights, dtype=np.float64)
+            values = np.asarray(weights)
         except (TypeError, ValueError):
             values = np.full(1, np.nan)
         if not (
             values.ndim == 1
+            and values.dtype.kind in "biuf"
             and np.all((values >= 0.0) & (values <= _LARGEST))
             and values.max(initial=0.0) >= _SMALLEST
         ):
@@ -1138,14 +1178,6 @@ def _largest_block(largest: int, depth: int) -> int:
 
 def _slices(length: int, step: int) -> list[slice]:
     return [slice(start, min(start + step, length)) for start in range(0, length, step)]
-
-
-def _place_and_size(
-    feature_range: tuple[NDArray[np.float64], NDArray[np.float64]],
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    low, high = feature_range
-    size = 0.5 * high - 0.5 * low
-    return 0.5 * low + 0.5 * high, np.where(size > 0.0, size, 1.0)
 
 
 def _resolution(labels: NDArray[np.float64]) -> float:

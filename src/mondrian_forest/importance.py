@@ -25,6 +25,11 @@ MOST_QUERIES = 20_000
 STEP = 0.25
 """On either side of a row, in standard deviations of the feature."""
 
+TOLERANCE = 0.01
+"""Of squared errors that differ by a smaller share, the later round's counts as the smaller one."""
+LEAST = 1e-3
+"""The smallest rate, as a share of the largest: nothing is written off for good."""
+
 Predict = Callable[[NDArray[np.float64]], NDArray[np.float64]]
 Learn = Callable[[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]], Predict]
 
@@ -56,19 +61,25 @@ def learn_weights(
         tried.append(weights)
         errors.append(np.mean((predict(rows[:n_kept]) - labels[:n_kept]) ** 2))
         slopes = _root_mean_square_slopes(rows, predict, random)
-        if not slopes.any():
+        if not np.nanmax(slopes, initial=0.0) > 0.0:
             break
+        slopes = np.maximum(slopes, LEAST * np.nanmax(slopes))
+        slopes[np.isnan(slopes)] = np.nanmean(slopes)
         weights = slopes / slopes.mean()
-    return tried[int(np.argmin(errors))]
+    is_good = np.array(errors) <= (1.0 + TOLERANCE) * min(errors)
+    return tried[int(np.flatnonzero(is_good)[-1])]
 
 
 def _root_mean_square_slopes(
     rows: NDArray[np.float64], predict: Predict, random: np.random.Generator
 ) -> NDArray[np.float64]:
-    """Return how steep a prediction is along each feature, by differences about some rows."""
+    """Return how steep a prediction is along each feature, by differences about some rows.
+
+    NaN for those that do not move in these rows: that says nothing about others.
+    """
     n_rows, n_features = rows.shape
     steps = STEP * rows.std(axis=0)
-    slopes = np.zeros(n_features)
+    slopes = np.full(n_features, np.nan)
     moves = np.flatnonzero(steps > 0.0)
     if len(moves) == 0:
         return slopes

@@ -18,7 +18,7 @@ files. Format 2:
 ``random_states``   the random stream of each tree
 ``feature_range``   lower and upper ends of the range that is mapped to [0, 1]
 ``feature_weights`` what each feature is multiplied by then
-``trend``           level, centers and slopes of a linear trend; empty without one
+``trend``           level, centers, sizes and slopes of a linear trend; empty without one
 ``spread_scores``   of the factors that the spread is chosen from
 ``seen_range``      lower and upper ends of the rows seen
 ``log_likelihoods`` of the labels given each tree, if the rows that say so are left out
@@ -47,7 +47,7 @@ from numpy.typing import NDArray
 from safetensors.numpy import save_file
 
 from ._core.check import FAULTS, find_fault
-from ._core.learn import Grove, Settings, trimmed
+from ._core.learn import MOST_CANDIDATES, Grove, Settings, trimmed
 from ._core.memory import empty
 from ._core.posterior import EMPIRICAL, HIERARCHICAL, PRUNED, Hyperparameters, LabelSums
 from ._core.spread import SPREADS
@@ -222,6 +222,7 @@ def _pack(state: dict[str, Any]) -> tuple[dict[str, Any], Arrays]:
         "hyperparameters": list(state["hyperparameters"]),
         "label_sums": list(state["_label_sums"]),
         "spread": state["spread_"],
+        "resolution": state["_resolution"],
         "review_at": state["_review_at"],
         "has_rescaled": state["_has_rescaled"],
         "is_linked": grove.is_linked,
@@ -255,6 +256,7 @@ def _from_format_1(header: dict[str, Any], arrays: Arrays) -> tuple[dict[str, An
             "parameters": header["parameters"] | _PAPER,
             "settings": [*header["settings"], 1],
             "spread": 1.0,
+            "resolution": 0.0,
         },
         arrays
         | {
@@ -341,6 +343,10 @@ def _unpack(header: dict[str, Any], arrays: Arrays, *, reads_boxes: bool) -> dic
     min_samples_split, lifetime, posterior, n_candidate_splits = _from_json(header["settings"])
     _require(posterior in (HIERARCHICAL, EMPIRICAL, PRUNED), "the posterior is unknown")
     _require(isinstance(lifetime, float) and lifetime > 0.0, "the lifetime is out of range")
+    _require(
+        header["spread"] <= 1e3 and n_candidate_splits <= MOST_CANDIDATES,
+        "a number is out of range",
+    )
     mean, scale, rate, noise = header["hyperparameters"]
     n_rows, label_mean, squared_deviation = header["label_sums"]
     state: dict[str, Any] = {
@@ -348,7 +354,8 @@ def _unpack(header: dict[str, Any], arrays: Arrays, *, reads_boxes: bool) -> dic
         "_settings": Settings(
             _count(min_samples_split, 2), lifetime, posterior, _count(n_candidate_splits, 1)
         ),
-        "spread_": _number(header["spread"], 5e-324),
+        "spread_": _number(header["spread"], 1e-3),
+        "_resolution": _number(header["resolution"], 0.0),
         "hyperparameters": Hyperparameters(
             _number(mean), *(_number(value, 5e-324) for value in (scale, rate, noise))
         ),
@@ -372,7 +379,7 @@ def _unpack(header: dict[str, Any], arrays: Arrays, *, reads_boxes: bool) -> dic
         "random_states": (n_trees, 4),
         "feature_range": (2, n_features),
         "feature_weights": (n_features,),
-        "trend": (1 + 2 * n_features if len(arrays["trend"]) else 0,),
+        "trend": (1 + 3 * n_features if len(arrays["trend"]) else 0,),
         "spread_scores": (len(SPREADS),),
         "seen_range": (2, n_features),
         "log_likelihoods": (0 if learns or posterior != HIERARCHICAL else n_trees,),
@@ -402,6 +409,7 @@ def _unpack(header: dict[str, Any], arrays: Arrays, *, reads_boxes: bool) -> dic
             grove.is_linked,
             n_rows,
             reads_boxes or learns,
+            posterior == PRUNED,
         )
         _require(fault == 0, f"in tree {number}, {FAULTS[fault]}")
     names = header["feature_names"]
@@ -433,5 +441,6 @@ def _unpack_trend(content: NDArray[np.float64]) -> Trend | None:
     if len(content) == 0:
         return None
     level, *rest = content.tolist()
-    center, slope = np.reshape(rest, (2, -1))
-    return Trend(level, center, slope)
+    center, size, slope = np.reshape(rest, (3, -1))
+    _require(np.all(size > 0.0), "the array 'trend' is wrong")
+    return Trend(level, center, size, slope)

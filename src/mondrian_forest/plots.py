@@ -786,7 +786,10 @@ class PartitionDisplay(_Display):
             raise ValueError(f"tree must be a number from 0 to {len(trees) - 1}, got {tree!r}.")
         nodes, scaled_boxes, _ = trees[int(tree)]
         low, high = estimator.feature_range_
-        boxes = low + scaled_boxes.astype(np.float64) * (high - low)
+        weights = estimator.feature_weights_
+        unit = np.where(weights > 0.0, (high - low) / np.where(weights > 0.0, weights, 1.0), 0.0)
+        boxes = low + scaled_boxes.astype(np.float64) * unit
+        boxes[:, 1, weights == 0.0] = high[weights == 0.0]  # not a cut anywhere
         is_alive = np.zeros(len(nodes), dtype=bool)
         is_alive[0] = True
         is_cut = (nodes["left_child"] != NO_CHILD) & (nodes["split_time"] < lifetime)
@@ -799,7 +802,7 @@ class PartitionDisplay(_Display):
                 waiting += [left, left + 1]
         chosen = np.flatnonzero(is_alive & is_cut)
         feature = nodes["split_feature"][chosen]
-        position = low[feature] + nodes["threshold"][chosen] * (high - low)[feature]
+        position = low[feature] + nodes["threshold"][chosen] * unit[feature]
         cuts = boxes[chosen].copy()  # from corner to corner, except along the feature that is cut
         cuts[np.arange(len(chosen)), :, feature] = position[:, None]
         names = getattr(estimator, "feature_names_in_", ("feature 0", "feature 1"))

@@ -10,44 +10,66 @@ from numpy.typing import NDArray
 
 _SMALLEST_EIGENVALUE = 1e-10
 """Directions in which standardised features vary less, relative to the most, have no slope."""
+_PENALTIES = np.geomspace(1e-12, 1e6, 73)
+"""Of ridge regression, relative to the mean eigenvalue."""
 
 
 class Trend(NamedTuple):
-    """A linear function of the features; ``slope`` is about ``center``."""
+    """A linear function of the features."""
 
     level: float
     center: NDArray[np.float64]
+    size: NDArray[np.float64]
+    """Of each feature, halved, since the range of a float64 has no width in float64."""
     slope: NDArray[np.float64]
+    """For each size."""
 
     def at(self, table: NDArray[Any]) -> NDArray[np.float64]:
         """Return the values of the trend, shape (n_rows,)."""
-        return np.asarray(self.level + (table - self.center) @ self.slope)
+        with np.errstate(over="ignore", invalid="ignore"):
+            scaled = (0.5 * np.asarray(table, np.float64) - 0.5 * self.center) / self.size
+            return np.asarray(self.level + scaled @ self.slope)
 
 
 def fit_trend(
     blocks: Iterable[tuple[slice, NDArray[np.float64]]],
     labels: NDArray[np.float64],
-    center: NDArray[np.float64],
-    width: NDArray[np.float64],
+    is_used: NDArray[np.bool_],
+    seen_range: tuple[NDArray[np.float64], NDArray[np.float64]],
 ) -> Trend:
-    """Fit by least squares, block by block; features that say the same share their slope.
+    """Fit by ridge regression, block by block, to the rows that are used.
 
-    ``center`` and ``width`` are rough places and sizes of the features.
+    The penalty is chosen by generalised cross-validation: with hardly more rows than features,
+    least squares would explain any labels. Features that say the same share their slope.
     """
+    low, high = seen_range
+    center = 0.5 * low + 0.5 * high
+    size = 0.5 * high - 0.5 * low
+    size = np.where(size > 0.0, size, 1.0)
+    n_rows = int(is_used.sum())
     n_features = len(center)
-    level = float(labels.mean())
-    sums = np.zeros(n_features)
+    level = float(labels[is_used].mean())
+    sums, cross = np.zeros(n_features), np.zeros(n_features)
     gram = np.zeros((n_features, n_features))
-    cross = np.zeros(n_features)
     for rows, block in blocks:
-        scaled = (block - center) / width
+        scaled = ((0.5 * block - 0.5 * center) / size)[is_used[rows]]
         sums += scaled.sum(axis=0)
         gram += scaled.T @ scaled
-        cross += scaled.T @ (labels[rows] - level)
-    mean = sums / len(labels)
-    gram -= np.outer(sums, mean)
-    values, vectors = np.linalg.eigh(gram)
-    is_used = values > _SMALLEST_EIGENVALUE * max(values[-1], 0.0)
-    used = vectors[:, is_used]
-    slope = used @ ((used.T @ cross) / values[is_used]) / width
-    return Trend(level, center + mean * width, slope)
+        cross += scaled.T @ (labels[rows][is_used[rows]] - level)
+    gram -= np.outer(sums, sums / n_rows)
+    deviation = np.sqrt(np.maximum(np.diag(gram), 0.0))
+    deviation[deviation <= 1e-12 * np.sqrt(n_rows)] = np.inf  # constant: no slope
+    values, vectors = np.linalg.eigh(gram / deviation[:, None] / deviation)
+    is_kept = values > _SMALLEST_EIGENVALUE * max(values[-1], 1e-300)
+    values, vectors = values[is_kept], vectors[:, is_kept]
+    along = vectors.T @ (cross / deviation)
+    total = float(((labels[is_used] - level) ** 2).sum())
+    best, shares = np.inf, np.zeros(len(values))  # no slope at all
+    for penalty in [*(_PENALTIES * max(values.mean(), 1e-300) if len(values) else ()), np.inf]:
+        tried = 1.0 / (1.0 + penalty / values)
+        rest = max(total - float((along**2 / values * tried * (2.0 - tried)).sum()), 0.0)
+        score = rest / max(n_rows - 1.0 - float(tried.sum()), 1e-9) ** 2
+        if score < best:
+            best, shares = score, tried
+    slope = (vectors @ (along / values * shares)) / deviation
+    return Trend(level - float(slope @ (sums / n_rows)), center, size, slope)

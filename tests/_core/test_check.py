@@ -25,7 +25,7 @@ def linked():
 
 
 def fault(tree, numbers, is_linked, reads_boxes=True):
-    return FAULTS[find_fault(*tree, numbers, is_linked, 12, reads_boxes)]
+    return FAULTS[find_fault(*tree, numbers, is_linked, 12, reads_boxes, False)]
 
 
 @pytest.mark.parametrize("make", [sampled, linked])

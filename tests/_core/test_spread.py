@@ -2,7 +2,13 @@ import numpy as np
 import pytest
 
 from mondrian_forest._core.mixture import Mixture, crps
-from mondrian_forest._core.spread import SPREADS, best_spread, contract, score_spreads
+from mondrian_forest._core.spread import (
+    SPREADS,
+    best_spread,
+    contract,
+    score_spreads,
+    scores_before,
+)
 
 
 def mixtures(is_gaussian, n_rows=3, n_components=4, seed=0):
@@ -17,6 +23,12 @@ def mixtures(is_gaussian, n_rows=3, n_components=4, seed=0):
     return Mixture(offset, weight, location, scale, degrees), mean
 
 
+def deviation(mixture, mean):
+    degrees = mixture.degrees if len(mixture.degrees) else np.full(len(mixture.weight), 1e300)
+    variance = mixture.scale**2 * (degrees / (degrees - 2)) + mixture.location**2
+    return np.sqrt(np.add.reduceat(mixture.weight * variance, mixture.offset[:-1]) - mean**2)
+
+
 @pytest.mark.parametrize("is_gaussian", [True, False])
 def test_scores_are_the_crps_of_contracted_mixtures(is_gaussian):
     mixture, mean = mixtures(is_gaussian)
@@ -28,7 +40,7 @@ def test_scores_are_the_crps_of_contracted_mixtures(is_gaussian):
         contract(contracted, mean, spread)
         exact = np.empty(3)
         crps(contracted, y, exact)
-        assert score == pytest.approx(exact.sum(), rel=5e-3)
+        assert score == pytest.approx((exact / deviation(mixture, mean)).sum(), rel=5e-3)
 
 
 def test_contraction_keeps_the_mean_and_scales_the_variance():
@@ -51,3 +63,21 @@ def test_the_best_spread_is_found_between_those_that_are_scored():
         assert best_spread(scores) == pytest.approx(truth, rel=1e-3)
     assert best_spread(SPREADS) == pytest.approx(SPREADS[0], rel=0.3)
     assert best_spread(-SPREADS) == pytest.approx(SPREADS[-1], rel=0.3)
+
+
+def test_few_rows_hardly_move_the_spread():
+    mixture, mean = mixtures(True)
+    scores = scores_before(20)
+    assert best_spread(scores) == pytest.approx(1.0, abs=1e-3)
+    score_spreads(mixture, mean, mean, scores)  # three labels right in the middle
+    assert 0.7 < best_spread(scores) < 1.0
+
+
+def test_an_absurd_label_does_not_decide_alone():
+    mixture, mean = mixtures(False)
+    scores = scores_before(20)
+    for _ in range(200):
+        score_spreads(mixture, mean, mean + 0.3 * deviation(mixture, mean), scores)
+    before = best_spread(scores)
+    score_spreads(mixture, mean, np.array([1e20, -1e60, 1e140]), scores)
+    assert best_spread(scores) < 1.3 * before

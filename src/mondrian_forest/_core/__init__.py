@@ -24,9 +24,10 @@ phi_j              edge variance         s(tau_j) - s(tau_parent)
 
 Files, in the order in which a fit and a prediction use them: ``rng`` (random stream), ``tree``
 (arrays of one tree), ``sample`` (Alg. 1 and 2), ``extend`` (Alg. 3 and 4), ``posterior`` (label
-model: moments, upward messages, hyperparameters), ``learn`` (all of these for one tree),
-``predict`` (Alg. 5), ``components`` (the Gaussians along a path), ``mixture`` (density, cdf,
-quantiles and CRPS of Gaussian mixtures). ``check`` looks at arrays from a file before they are
-used; ``kernel``, ``vector``, ``memory`` and ``intake`` (tables from users) serve all of them.
+model: moments, upward messages, hyperparameters), ``pruning`` (another label model), ``evidence``
+(empirical Bayes), ``learn`` (all of these for one tree), ``predict`` (Alg. 5), ``components`` (what
+stands along a path), ``mixture`` and ``student`` (density, cdf, quantiles and CRPS of mixtures),
+``spread`` (one factor for the width of all of them). ``check`` looks at arrays from a file before
+they are used; ``kernel``, ``vector``, ``memory`` and ``intake`` (tables from users) serve all.
 ``reference`` is the slow transcription of the paper that the tests compare with.
 """

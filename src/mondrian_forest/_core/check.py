@@ -37,11 +37,13 @@ def find_fault(
     is_linked: bool,
     n_rows: int,
     reads_boxes: bool,
+    is_pruned: bool,
 ) -> int:
     """Return the number of the first fault of a tree.
 
     ``tallies`` and ``row_numbers`` are those of a tree that learns, or, of a frozen one, the tally
-    of the root and nothing. Boxes are not looked at without ``reads_boxes``.
+    of the root and nothing. Boxes are not looked at without ``reads_boxes``. ``is_pruned`` says
+    whether the label model is ``PRUNED``.
     """
     n_nodes = len(nodes)
     learns = len(tallies) == n_nodes and len(row_numbers) == n_rows
@@ -71,11 +73,13 @@ def find_fault(
         node = order[place]
         record = nodes[node]
         left = record.left_child
-        if record.degrees == np.inf:
-            if not (0.0 <= record.share <= 0.5 and record.precision >= 0.0):
+        if is_pruned:
+            if not (2.0 < record.degrees < np.inf and 0.0 < record.precision < np.inf):
                 return _VALUE
-        elif not (record.degrees > 2.0 and record.share == record.share and record.precision > 0.0):
-            return _VALUE  # of the pruned posterior
+            if record.share != record.share:
+                return _VALUE
+        elif not (0.0 <= record.share <= 0.5 and record.precision >= 0.0):
+            return _VALUE
         if not (math.isfinite(record.location) and record.split_time >= 0.0):
             return _VALUE
         if left == NO_CHILD:
@@ -111,7 +115,7 @@ def find_fault(
                 return _TALLY
             if not (math.isfinite(tally.label_mean) and 0.0 <= tally.squared_deviation < np.inf):
                 return _TALLY
-            if nodes[node].degrees < np.inf and not math.isfinite(tally.evidence_below):
+            if not math.isfinite(tally.evidence_below):
                 return _TALLY
             if left != NO_CHILD:
                 of_children = np.int64(tallies[left].n_samples) + tallies[left + 1].n_samples

@@ -1,8 +1,8 @@
-"""The Gaussian components of a prediction: what a label model says where a row leaves the tree.
+"""The components of a prediction: what a label model says where a row leaves the tree.
 
-``predict.route`` finds these places and their weights from the structure alone; the functions here
-add location and variance, for the hierarchical posterior (section 3) and for the empirical one
-(appendix C).
+``predict.route`` finds these places and their weights; the functions here add location and
+variance, for the hierarchical posterior (section 3), for the empirical one (appendix C) and for
+the pruned one.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .posterior import (
     message_precision,
     remaining_share,
 )
-from .pruning import PRIOR_COUNT, PRIOR_SHAPE
+from .pruning import count_of
 from .tree import Records
 
 Vector = NDArray[np.float64]
@@ -370,7 +370,7 @@ def pruned_components(
         locations[e] = record.location
         degrees = np.float64(record.degrees)
         squared_scale = 1.0 / record.precision
-        count = degrees - 2.0 * PRIOR_SHAPE + PRIOR_COUNT
+        count = count_of(degrees)
         variance = squared_scale * (degrees / (degrees - 2.0))
         posterior_variances[e] = variance / (count + 1.0)
         branch_variances[e] = 0.0

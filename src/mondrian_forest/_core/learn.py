@@ -20,6 +20,9 @@ from .sample import link_rows, sample_tree
 from .tree import NODE, TALLY, Records, RowLists, RowOrder, Tree, copy_depth_first, parents_first
 from .vector import padded_width
 
+MOST_CANDIDATES = 2**15
+"""Cuts to choose from; more make no difference."""
+
 
 class Settings(NamedTuple):
     """What all trees of a forest have in common."""
@@ -127,7 +130,7 @@ def learn_batch(
     for array in room:
         release(array[grove.sizes[number] :])
     nodes, _, tallies = grove.tree(number)
-    ordered = scratch.ravel().view(np.float64)[: len(rows)]
+    ordered = scratch.ravel()[: 2 * len(rows)].view(np.float64)  # there are two columns or more
     order_labels(labels, order, ordered)
     tally_labels(nodes, tallies, ordered, 0, len(nodes))
     renew(grove, number, settings, hyperparameters)

@@ -99,7 +99,6 @@ def heuristic_hyperparameters(
 
 def pruned_hyperparameters(
     n_rows: int,
-    n_features: int,
     label_mean: float,
     squared_deviation: float,
     resolution: float,
@@ -113,14 +112,19 @@ def pruned_hyperparameters(
     Only the root's prior and the error of labels matter to it. Labels that are rounded to multiples
     of ``resolution`` have an error of that size; nothing else is known of it, but that it is small.
     """
-    mean, scale, rate, _ = heuristic_hyperparameters(
-        n_rows, n_features, label_mean, squared_deviation, prior_mean, prior_scale, prior_rate
-    )
+    if prior_mean is None:
+        prior_mean = label_mean
+    difference = label_mean - prior_mean
+    variance = squared_deviation / n_rows + difference * difference
+    if variance == 0.0:
+        variance = 1.0
     if prior_scale is None:
-        scale *= 1.0 + 2.0 / min(2000, 2 * n_rows)  # half of it is the variance of the labels
+        prior_scale = 2.0 * variance
+    if prior_rate is None:
+        prior_rate = 1.0  # no matter what
     if noise_variance is None:
-        noise_variance = max(0.5 * SMALLEST_NOISE * scale, resolution * resolution / 12.0)
-    return Hyperparameters(mean, scale, rate, noise_variance)
+        noise_variance = max(SMALLEST_NOISE * variance, resolution * resolution / 12.0)
+    return Hyperparameters(prior_mean, prior_scale, prior_rate, noise_variance)
 
 
 @kernel

@@ -24,7 +24,7 @@ when the parent's are known; a new row changes those on its path and their sibli
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -41,6 +41,12 @@ PRIOR_SHAPE = 1.5
 predictive variance is finite."""
 _LOG_TWO = math.log(2.0)
 _CONSTANT = 0.5 * math.log(PRIOR_COUNT) - math.lgamma(PRIOR_SHAPE)
+
+
+@kernel
+def count_of(degrees: Any) -> Any:
+    """Return what the mean of a node is worth in labels, from its degrees of freedom."""
+    return degrees - 2.0 * PRIOR_SHAPE + PRIOR_COUNT
 
 
 @kernel

@@ -23,13 +23,18 @@ from .vector import are_vectors, divide_vectors, padded_width, partition_vectors
 
 
 class Cuts(NamedTuple):
-    """Cuts that may be made through a node."""
+    """Cuts that may be made through a node, in fours: the last ones may stand there for nothing."""
 
     feature: NDArray[np.int64]
-    threshold: NDArray[np.float32]
+    threshold: NDArray[np.float64]
+    """As drawn; rounded down to single precision it separates the same rows."""
     sum_left: NDArray[np.float64]
-    """Of the labels on the left, less a constant."""
+    """Of the deviations of labels on the left."""
     n_left: NDArray[np.int64]
+    side_ends: NDArray[np.float64]
+    """By feature: length of all sides of the box up to this one."""
+    deviation: NDArray[np.float64]
+    """By position: label less that of the node's first row."""
 
 
 @kernel
@@ -117,6 +122,15 @@ def sample_cut(
 
 
 @kernel
+def rounded_down(exact: float) -> np.float32:
+    """Return the largest single precision number that is not above a double precision one."""
+    rounded = np.float32(exact)
+    if np.float64(rounded) > exact:
+        rounded = np.nextafter(rounded, np.float32(-np.inf))
+    return rounded
+
+
+@kernel
 def uniform_between(
     random_state: NDArray[np.uint64], low: np.float32, high: np.float32
 ) -> np.float32:
@@ -125,10 +139,9 @@ def uniform_between(
     Rounded down, the draw separates the same single precision numbers as the exact one.
     """
     while True:
-        exact = np.float64(low) + uniform(random_state) * (np.float64(high) - np.float64(low))
-        draw = np.float32(exact)
-        if np.float64(draw) > exact:
-            draw = np.nextafter(draw, low)
+        draw = rounded_down(
+            np.float64(low) + uniform(random_state) * (np.float64(high) - np.float64(low))
+        )
         if draw < high:  # else the exact draw was rounded up, in double precision
             return draw
 
@@ -199,37 +212,51 @@ def divide(
 
 
 @kernel
+def allocate_cuts(n_cuts: int, n_features: int, n_rows: int) -> Cuts:
+    """Return the scratch space of ``choose_cut``; next to none if there is nothing to choose."""
+    n_padded = (n_cuts + 3) // 4 * 4
+    return Cuts(
+        np.empty(n_padded, dtype=np.int64),
+        np.empty(n_padded),
+        np.empty(n_padded),
+        np.empty(n_padded, dtype=np.int64),
+        np.empty(n_features),
+        np.empty(n_rows if n_cuts > 1 else 0),
+    )
+
+
+@kernel
 def choose_cut(
     random_state: NDArray[np.uint64],
     boxes: NDArray[np.float32],
     node: int,
-    extent: float,
     rows: NDArray[np.float32],
     row_order: NDArray[np.int32],
     labels: NDArray[np.float64],
     start: int,
     stop: int,
+    n_cuts: int,
     cuts: Cuts,
 ) -> tuple[int, np.float32]:
     """Draw several cuts and return the one that separates the labels best.
 
     That is the one with the largest sum of squares between its sides.
     """
-    features, thresholds, sums, counts = cuts
-    n_cuts = len(features)
-    for c in range(n_cuts):
-        features[c], thresholds[c] = sample_cut(random_state, boxes, node, extent)
-        sums[c] = 0.0
-        counts[c] = 0
-    origin = labels[row_order[start]]  # of deviations, which keep their digits in the sums
+    features, thresholds, sums, counts, side_ends, deviations = cuts
+    _draw_cuts(random_state, boxes, node, n_cuts, features, thresholds, side_ends)
+    origin = labels[row_order[start]]  # deviations keep their digits in the sums
     total = 0.0
     for i in range(start, stop):
         deviation = labels[row_order[i]] - origin
+        deviations[i] = deviation
         total += deviation
-        for c in range(n_cuts):
-            is_left = rows[i, features[c]] <= thresholds[c]
-            sums[c] += deviation if is_left else 0.0
-            counts[c] += is_left
+    for c in range(len(features)):
+        sums[c] = 0.0
+        counts[c] = 0
+    for first in range(start, stop, 256):  # rows that stay in the cache for all cuts
+        end = min(first + 256, stop)
+        for c in range(0, len(features), 4):
+            _count_left(rows, deviations, first, end, features, thresholds, c, sums, counts)
     mean = total / (stop - start)
     best = 0
     most = -1.0
@@ -239,7 +266,94 @@ def choose_cut(
         between *= between / (n_left * (stop - start - n_left))
         if between > most:
             best, most = c, between
-    return features[best], thresholds[best]
+    return features[best], rounded_down(thresholds[best])
+
+
+@kernel
+def _count_left(
+    rows: NDArray[np.float32],
+    deviations: NDArray[np.float64],
+    start: int,
+    stop: int,
+    features: NDArray[np.int64],
+    thresholds: NDArray[np.float64],
+    c: int,
+    sums: NDArray[np.float64],
+    counts: NDArray[np.int64],
+) -> None:
+    """Add what four cuts leave on their left; their sums stay in registers, side by side."""
+    feature0, feature1, feature2, feature3 = (
+        features[c],
+        features[c + 1],
+        features[c + 2],
+        features[c + 3],
+    )
+    threshold0, threshold1, threshold2, threshold3 = (
+        thresholds[c],
+        thresholds[c + 1],
+        thresholds[c + 2],
+        thresholds[c + 3],
+    )
+    sum0 = sum1 = sum2 = sum3 = 0.0
+    n0 = n1 = n2 = n3 = 0
+    for i in range(start, stop):
+        deviation = deviations[i]
+        is_left = rows[i, feature0] <= threshold0
+        sum0 += deviation if is_left else 0.0
+        n0 += is_left
+        is_left = rows[i, feature1] <= threshold1
+        sum1 += deviation if is_left else 0.0
+        n1 += is_left
+        is_left = rows[i, feature2] <= threshold2
+        sum2 += deviation if is_left else 0.0
+        n2 += is_left
+        is_left = rows[i, feature3] <= threshold3
+        sum3 += deviation if is_left else 0.0
+        n3 += is_left
+    sums[c] += sum0
+    sums[c + 1] += sum1
+    sums[c + 2] += sum2
+    sums[c + 3] += sum3
+    counts[c] += n0
+    counts[c + 1] += n1
+    counts[c + 2] += n2
+    counts[c + 3] += n3
+
+
+@kernel
+def _draw_cuts(
+    random_state: NDArray[np.uint64],
+    boxes: NDArray[np.float32],
+    node: int,
+    n_cuts: int,
+    features: NDArray[np.int64],
+    thresholds: NDArray[np.float64],
+    side_ends: NDArray[np.float64],
+) -> None:
+    """Draw cuts as ``sample_cut`` does, with less work for each."""
+    n_features = len(side_ends)
+    end = 0.0
+    last = 0
+    for f in range(n_features):
+        side = np.float64(boxes[node, 1, f]) - np.float64(boxes[node, 0, f])
+        end += side
+        side_ends[f] = end
+        if side > 0.0:
+            last = f  # in case rounding carries a position past the last side
+    for c in range(n_cuts):
+        position = uniform(random_state) * end
+        feature = 0
+        for f in range(n_features):  # counts the sides that end before it, in vector registers
+            feature += side_ends[f] <= position
+        feature = min(feature, last)
+        low, high = np.float64(boxes[node, 0, feature]), np.float64(boxes[node, 1, feature])
+        threshold = high
+        while threshold >= high:  # but for rounding, the first draw is below
+            threshold = low + uniform(random_state) * (high - low)
+        features[c] = feature
+        thresholds[c] = threshold
+    for c in range(n_cuts, len(features)):
+        features[c], thresholds[c] = features[0], thresholds[0]
 
 
 @kernel
@@ -264,13 +378,8 @@ def sample_block(
     are permuted as ``RowOrder`` says. ``scratch`` is that of ``divide``. ``labels``, by row number,
     matter only if a cut is to be chosen among several.
     """
-    cuts = Cuts(
-        np.empty(n_candidate_splits, dtype=np.int64),
-        np.empty(n_candidate_splits, dtype=np.float32),
-        np.empty(n_candidate_splits),
-        np.empty(n_candidate_splits, dtype=np.int64),
-    )
     nodes, boxes, tallies = tree
+    cuts = allocate_cuts(n_candidate_splits, boxes.shape[2], len(rows))
     n_nodes_before = n_nodes
     start = wide(0)
     stop = len(rows)
@@ -301,19 +410,19 @@ def sample_block(
             split_time = parent_time + exponential(random_state, extent)
             if split_time >= lifetime:
                 continue
-            if n_candidate_splits == 1:
+            if n_candidate_splits == 1 or stop - start == 2:  # all cuts do the same to two rows
                 feature, threshold = sample_cut(random_state, boxes, node, extent)
             else:
                 feature, threshold = choose_cut(
                     random_state,
                     boxes,
                     node,
-                    extent,
                     rows,
                     row_order,
                     labels,
                     start,
                     stop,
+                    n_candidate_splits,
                     cuts,
                 )
             middle = divide(
@@ -349,6 +458,7 @@ def _await_sampling(
     tally.first_row = start
     tally.n_samples = stop - start
     tally.height = 0
+    tally.evidence_below = 0.0
 
 
 @kernel

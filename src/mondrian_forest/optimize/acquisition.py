@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from scipy.special import erfcx, expit, gammaln, log_ndtr, ndtr, stdtr
 from sklearn.utils import check_random_state
 
-from .._core.pruning import PRIOR_COUNT, PRIOR_SHAPE
+from .._core.posterior import EMPIRICAL, PRUNED
+from .._core.pruning import count_of
 from .._core.tree import NO_CHILD, Tree
 from ..distribution import PredictiveDistribution
 from ..forest import MondrianForestRegressor
@@ -125,10 +126,11 @@ def thompson_sample(
     trees = forest.trees_
     tree = trees[random.randint(len(trees))]
     rows = forest._scale(np.asarray(X, dtype=np.float64))
-    if forest.posterior == "empirical":
-        values = _empirical_draw(tree, rows, forest.lifetime, random)
-    elif forest.posterior == "pruned":
-        values = _pruned_draw(tree, rows, forest.lifetime, random)
+    _, lifetime, posterior, _ = forest._settings
+    if posterior == EMPIRICAL:
+        values = _empirical_draw(tree, rows, lifetime, random)
+    elif posterior == PRUNED:
+        values = _pruned_draw(tree, rows, lifetime, random)
     else:
         values = _hierarchical_draw(forest, tree, rows, random)
     return values if forest._trend is None else values + forest._trend.at(np.asarray(X))
@@ -157,7 +159,8 @@ def _log_h(z: Values) -> Values:
 def _student_log_h(z: Values, df: Values) -> Values:
     """Return the same for a Student-t: log(z F(z) + f(z) (df + z^2) / (df - 1)).
 
-    Tails are heavy, so that the terms cancel by a factor of z^2 or df at most.
+    The terms cancel by a factor of z^2 or df at most, unless they vanish: there the density falls
+    like an exponential function, whose rate is ``decay``.
     """
     log_density = (
         gammaln(0.5 * df + 0.5)
@@ -165,9 +168,11 @@ def _student_log_h(z: Values, df: Values) -> Values:
         - 0.5 * np.log(np.pi * df)
         - 0.5 * (df + 1.0) * np.log1p(z * z / df)
     )
+    h = z * stdtr(df, z) + np.exp(log_density) * (df + z * z) / (df - 1.0)
+    decay = (df + 1.0) * np.abs(z) / (df + z * z)
     with np.errstate(divide="ignore"):
-        h = z * stdtr(df, z) + np.exp(log_density) * (df + z * z) / (df - 1.0)
-        return np.asarray(np.log(np.maximum(h, 0.0)))
+        vanishing = log_density - 2.0 * np.log(decay)
+        return np.asarray(np.where(h > 1e-280, np.log(np.maximum(h, 1e-300)), vanishing))
 
 
 def _log_sum_by_row(terms: Values, offsets: NDArray[np.int64]) -> Values:
@@ -242,8 +247,7 @@ def _pruned_draw(
     is_end = random.uniform(size=tree.n_nodes) < expit(tree.nodes["share"])
     exits = _leave(tree, rows, lifetime, random, is_end)
     df = tree.nodes["degrees"].astype(np.float64)
-    count = df - 2.0 * PRIOR_SHAPE + PRIOR_COUNT
-    scale = 1.0 / np.sqrt(tree.nodes["precision"] * (count + 1.0))
+    scale = 1.0 / np.sqrt(tree.nodes["precision"] * (count_of(df) + 1.0))
     means = tree.nodes["location"] + scale * random.standard_t(df)
     return np.asarray(means[exits.node])
 
@@ -255,7 +259,7 @@ def _hierarchical_draw(
     random: np.random.RandomState,
 ) -> Values:
     """Draw the means of all nodes from their joint posterior, then the branches that leave them."""
-    exits = _leave(tree, rows, forest.lifetime, random)
+    exits = _leave(tree, rows, forest._settings.lifetime, random)
     scale = forest.prior_scale_
     accumulated = scale * (1.0 - tree.nodes["share"])
     evidence_variance = 1.0 / tree.nodes["precision"]
