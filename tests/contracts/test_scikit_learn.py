@@ -9,6 +9,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
+from benchmarks.settings import BEST
 from mondrian_forest import MondrianForestRegressor
 
 
@@ -16,6 +17,7 @@ from mondrian_forest import MondrianForestRegressor
     [
         MondrianForestRegressor(n_estimators=10, random_state=0),
         MondrianForestRegressor(n_estimators=10, posterior="empirical", random_state=0),
+        MondrianForestRegressor(n_estimators=3, random_state=0, trend="linear", **BEST),
     ]
 )
 def test_scikit_learn_checks(estimator, check):
