@@ -21,7 +21,7 @@ from .table import Table
 N_CANDIDATES = 2_000
 
 
-def run(quick: bool, data: Path | None) -> Iterator[Table]:  # noqa: ARG001
+def run(quick: bool, _data: Path | None) -> Iterator[Table]:
     sizes, n_peers, n_steps = (
         ([50, 100], 50, 3) if quick else ([100, 1_000, 2_000, 5_000, 10_000], 2_000, 50)
     )

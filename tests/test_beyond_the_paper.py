@@ -13,6 +13,7 @@ from mondrian_forest._core.rng import random_states
 from mondrian_forest._core.sample import allocate_cuts, choose_cut
 from mondrian_forest.optimize.acquisition import (
     expected_improvement,
+    log_expected_improvement,
     probability_of_improvement,
     thompson_sample,
 )
@@ -152,6 +153,25 @@ class TestPruned:
             probability_of_improvement(found, best), (draws > best).mean(axis=1), atol=0.015
         )
 
+    def test_what_was_fitted_counts_not_what_is_set_later(self):
+        X, y = friedman(200, 3)
+        model = forest(**PRUNED).fit(X, y)
+        draw = thompson_sample(model, X[:5], 0)
+        model.set_params(
+            posterior="hierarchical", hyperparameters="marginal_likelihood", lifetime=0.1
+        )
+        np.testing.assert_array_equal(thompson_sample(model, X[:5], 0), draw)
+        before = model.noise_variance_
+        model.partial_fit(X, y)
+        assert model.noise_variance_ == pytest.approx(before, rel=0.5)
+
+    def test_tiny_improvements_are_told_apart(self):
+        X, y = friedman(3000, 5)
+        found = forest(**PRUNED).fit(X, y).predict_distribution(X[:3] + 1e6)
+        values = [log_expected_improvement(found, best) for best in (1e2, 1e3, 1e5)]
+        assert np.all(np.isfinite(values))
+        assert np.all(np.diff(values, axis=0) < 0.0)
+
     def test_thompson_draws_have_the_mean_of_the_forest(self):
         X, y = friedman(200, 3)
         model = forest(**PRUNED).fit(X, y)
@@ -224,7 +244,10 @@ class TestFeatureWeights:
         model = forest(**PRUNED | {"feature_weights": [1.0, 0.0, 1.0]}).fit(X, y)
         moved = X + np.array([0.0, 0.7, 0.0])
         np.testing.assert_array_equal(model.predict(X), model.predict(moved))
-        model.partial_fit(X[:, ::-1] * 9.0, y)  # the range is widened on the way
+        model.partial_fit(X * [1.0, 50.0, 1.0], y)
+        assert not model._has_rescaled  # the range of that feature does not matter either
+        model.partial_fit(X[:, ::-1] * 9.0, y)  # here the range is widened
+        assert model._has_rescaled
         assert np.all(np.isfinite(model.predict(X)))
 
     def test_are_learned_where_most_features_do_not_matter(self):
@@ -387,6 +410,25 @@ class TestMarginalLikelihood:
         assert gain.mean() > 50.0
         X_test, y_test = friedman(500, 5, seed=1)
         assert error(fitted, X_test, y_test) < error(heuristic, X_test, y_test)
+
+    def test_an_interrupt_leaves_all_trees_with_the_same_hyperparameters(self, monkeypatch):
+        X, y = friedman(300, 5)
+        model = forest(**PAPER | {"hyperparameters": "marginal_likelihood"}).fit(X[:150], y[:150])
+        calls = []
+
+        def interrupted(*arguments):
+            calls.append(1)
+            if len(calls) == model.n_estimators + 3:  # after the trees have learned the rows
+                raise KeyboardInterrupt
+            renew(*arguments)
+
+        monkeypatch.setattr("mondrian_forest.forest.renew", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            model.partial_fit(X[150:], y[150:])
+        found = model.predict(X)
+        for number in range(model.n_estimators):
+            renew(model._grove, number, model._settings, model._hyperparameters())
+        np.testing.assert_allclose(found, model.predict(X), rtol=1e-12)
 
     def test_given_ones_stay_and_a_stream_goes_on(self):
         X, y = friedman(300, 5)

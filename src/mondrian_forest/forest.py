@@ -320,7 +320,7 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
             self._trend = fit_trend(_plain_blocks(table), labels, is_used, self._seen_range)
             labels = self._without_trend(table, labels)
             label_sums = LabelSums(n_rows, *survey_labels(labels)[:2])
-        self.feature_weights_ = self._find_weights(table, labels, feature_range, random)
+        self.feature_weights_ = self._find_weights(table, labels, held, feature_range, random)
         self._set_feature_range(*feature_range)
         self._rows = self._scale(table)
         self._labels = labels.copy()
@@ -344,10 +344,11 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
         self,
         table: NDArray[Any],
         labels: NDArray[np.float64],
+        held: NDArray[np.int64],
         feature_range: tuple[NDArray[np.float64], NDArray[np.float64]],
         random: np.random.Generator,
     ) -> NDArray[np.float64]:
-        """Return the rate of each feature, given or learned on some of the rows."""
+        """Return the rate of each feature, given or learned on rows that are not held back."""
         n_rows, n_features = table.shape
         if self.feature_weights is None:
             return np.ones(n_features)
@@ -359,7 +360,8 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
                     f"got shape {weights.shape}."
                 )
             return np.asarray(weights / weights.mean())
-        chosen = random.choice(n_rows, min(n_rows, MOST_ROWS), replace=False)
+        free = np.setdiff1d(np.arange(n_rows), held)
+        chosen = random.choice(free, min(len(free), MOST_ROWS), replace=False)
         low, high = feature_range
         # In units of the range, halved: the range of a float64 has no width in float64.
         size = 0.5 * high - 0.5 * low
@@ -521,6 +523,8 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
             self._labels[begin:end] = labels
             self.n_samples_seen_ = end
             if is_due:
+                if self._trend is None:  # else the stored labels are not those that were given
+                    self._resolution = _resolution(self._labels[:end])
                 self._estimate(label_sums)
             if must_resample:
                 self._sample_all()
@@ -1070,8 +1074,6 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
         )
         n_rows, mean, squared_deviation = label_sums
         if self._settings.posterior == PRUNED:
-            if self._trend is None:  # else labels are no longer as they were
-                self._resolution = _resolution(self._labels[:n_rows])
             found = pruned_hyperparameters(
                 n_rows, mean, squared_deviation, self._resolution, *given
             )

@@ -3,7 +3,7 @@ import pytest
 
 from mondrian_forest._core.check import FAULTS, find_fault
 from mondrian_forest._core.learn import Settings
-from mondrian_forest._core.posterior import HIERARCHICAL, Hyperparameters
+from mondrian_forest._core.posterior import HIERARCHICAL, PRUNED, Hyperparameters
 from mondrian_forest._core.rng import random_states
 from trees import give_labels, grow, learn_in_steps
 
@@ -65,6 +65,20 @@ def test_faults_of_the_root_are_found(make, array, field, value, message):
     tree, numbers, is_linked = make()
     getattr(tree, array)[0][field] = value
     assert message in fault(tree, numbers, is_linked)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("degrees", np.inf), ("precision", np.inf), ("share", np.nan)]
+)
+def test_faults_of_a_pruned_tree_are_found(field, value):
+    rows = np.random.default_rng(0).random((12, 2)).astype(np.float32)
+    tree, order = grow(rows, min_samples_split=3)
+    give_labels(tree, order, rows[:, 0].astype(float), PRIOR, PRUNED)
+    sound = FAULTS[find_fault(*tree, order.order, False, 12, True, True)]
+    assert sound == ""
+    assert "out of its range" in fault(tree, order.order, False)  # taken for another label model
+    tree.nodes[1][field] = value
+    assert "out of its range" in FAULTS[find_fault(*tree, order.order, False, 12, True, True)]
 
 
 @pytest.mark.parametrize("make", [sampled, linked])
