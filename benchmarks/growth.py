@@ -18,16 +18,16 @@ import json, sys
 from time import perf_counter
 from benchmarks.growth import kept_bytes, memory
 from benchmarks.speed import uniform_table
-from mondrian_forest import MondrianForestRegressor
+from mondrian_forest import PAPER, MondrianForestRegressor
 
 n_rows = int(sys.argv[1])
-forest = MondrianForestRegressor(10, n_jobs=2, random_state=0)
+forest = MondrianForestRegressor(10, n_jobs=2, random_state=0, **PAPER)
 forest.fit(*uniform_table(100)).predict(uniform_table(100)[0])
 X, y = uniform_table(n_rows)
 before = memory("VmRSS")
 times = []
 for _ in range(2):
-    forest = MondrianForestRegressor(10, n_jobs=2, random_state=0)
+    forest = MondrianForestRegressor(10, n_jobs=2, random_state=0, **PAPER)
     start = perf_counter()
     forest.fit(X, y)
     times.append(perf_counter() - start)

@@ -9,7 +9,7 @@ from time import perf_counter
 
 import numpy as np
 
-from mondrian_forest import MondrianForestRegressor
+from mondrian_forest import PAPER, MondrianForestRegressor
 
 from .growth import run_child
 from .speed import N_THREADS, N_TREES, uniform_table
@@ -23,11 +23,11 @@ import json, sys
 import numpy as np
 from benchmarks.growth import kept_bytes, memory
 from benchmarks.speed import uniform_table
-from mondrian_forest import MondrianForestRegressor
+from mondrian_forest import PAPER, MondrianForestRegressor
 
 n_rows = int(sys.argv[1])
 X, y = uniform_table(n_rows)
-forest = MondrianForestRegressor(10, n_jobs=2, random_state=0)
+forest = MondrianForestRegressor(10, n_jobs=2, random_state=0, **PAPER)
 scale = 1.0
 found = []
 n_chunk = n_rows // 20
@@ -50,13 +50,13 @@ WHOLE = """
 import json, sys
 from time import perf_counter
 from benchmarks.speed import uniform_table
-from mondrian_forest import MondrianForestRegressor
+from mondrian_forest import PAPER, MondrianForestRegressor
 
 n_rows, chunk = int(sys.argv[1]), int(sys.argv[2])
 X, y = uniform_table(n_rows)
-forest = MondrianForestRegressor(10, n_jobs=2, random_state=0)
+forest = MondrianForestRegressor(10, n_jobs=2, random_state=0, **PAPER)
 forest.fit(X[:100], y[:100]).partial_fit(X[100:200], y[100:200])
-forest = MondrianForestRegressor(10, n_jobs=2, random_state=0)
+forest = MondrianForestRegressor(10, n_jobs=2, random_state=0, **PAPER)
 begin = perf_counter()
 for start in range(0, n_rows, chunk):
     forest.partial_fit(X[start : start + chunk], y[start : start + chunk])
@@ -113,12 +113,12 @@ def in_chunks(n_rows: int, chunk: int) -> tuple[MondrianForestRegressor, Table]:
         note=f"{N_TREES} trees, 8 uniform features, {N_THREADS} threads, the better of two runs of "
         "each chunk. The last column stays the same where the cost grows like the logarithm.",
     )
-    forest = MondrianForestRegressor(N_TREES, n_jobs=N_THREADS, random_state=0)
+    forest = MondrianForestRegressor(N_TREES, n_jobs=N_THREADS, random_state=0, **PAPER)
     forest.fit(X[:100], y[:100]).partial_fit(X[100:200], y[100:200])
     starts = range(0, n_rows, chunk)
     best = np.full(len(starts), np.inf)
     for _ in range(2):  # memory that the process has never had is slow to come
-        forest = MondrianForestRegressor(N_TREES, n_jobs=N_THREADS, random_state=0)
+        forest = MondrianForestRegressor(N_TREES, n_jobs=N_THREADS, random_state=0, **PAPER)
         times = []
         for start in starts:
             begin = perf_counter()
@@ -175,7 +175,7 @@ def against_peers(quick: bool) -> Table:
         return per_row
 
     chunks_job = f"chunks of 10,000 up to {n_rows:,}"
-    forest = MondrianForestRegressor(N_TREES, n_jobs=N_THREADS, random_state=0)
+    forest = MondrianForestRegressor(N_TREES, n_jobs=N_THREADS, random_state=0, **PAPER)
     begin = perf_counter()
     for start in range(0, n_rows, CHUNK):
         forest.partial_fit(X[start : start + CHUNK], y[start : start + CHUNK])
@@ -191,7 +191,7 @@ def against_peers(quick: bool) -> Table:
         print("onelearn is not installed: left out")
 
     single_job = f"one row per call, at {n_seen:,} rows seen"
-    forest = MondrianForestRegressor(N_TREES, random_state=0).fit(X[:n_seen], y[:n_seen])
+    forest = MondrianForestRegressor(N_TREES, random_state=0, **PAPER).fit(X[:n_seen], y[:n_seen])
     begin = perf_counter()
     for i in range(n_seen, n_seen + n_single):
         forest.partial_fit(X[i : i + 1], y[i : i + 1])

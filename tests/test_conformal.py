@@ -7,8 +7,9 @@ from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LinearRegression
 from sklearn.model_selection import cross_val_score
 
-from mondrian_forest import CalibratedDistribution, ConformalForest, MondrianForestRegressor
+from mondrian_forest import CalibratedDistribution, ConformalForest
 from mondrian_forest.metrics import LEVELS, calibration_table, neg_crps, pit, summary
+from trees import paper_forest
 
 LEVEL = np.array(LEVELS)
 
@@ -20,7 +21,7 @@ def stream(n_rows, seed=0, noise=0.3):
 
 
 def forest(**parameters):
-    return MondrianForestRegressor(5, random_state=0, **parameters)
+    return paper_forest(5, random_state=0, **parameters)
 
 
 @pytest.fixture(scope="module")
@@ -89,7 +90,7 @@ def test_ends_are_quantiles_at_order_statistics_rounded_outward(calibrated, n_ro
 def test_labels_far_from_all_that_is_expected_stay_inside():
     """Their cdf is 1 but for rounding errors, and no quantile of that level is finite."""
     X, y = stream(400)
-    model = MondrianForestRegressor(6, random_state=0).fit(X[:200], y[:200])
+    model = paper_forest(6, random_state=0).fit(X[:200], y[:200])
     far = np.where(np.arange(200) % 2, 1e6, -1e6)
     some = np.where(np.arange(200) % 10, y[200:], 1e6)
     for labels in (y[200:] + 1e6, y[200:] - 1e6, far, some):
@@ -264,7 +265,7 @@ def test_it_is_a_scikit_learn_estimator():
     assert model.score(table, y) > 0.3
     assert cross_val_score(model, X, y, scoring=neg_crps, cv=3).shape == (3,)
     assert set(summary(y, model.predict_distribution(table))) >= {"nlpd", "crps"}
-    assert ConformalForest(random_state=0).fit(X, y).forest_.n_estimators == 25
+    assert ConformalForest(random_state=0).fit(X, y).forest_.n_estimators == 50
 
 
 def test_bad_input_is_explained():

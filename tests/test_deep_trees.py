@@ -11,10 +11,10 @@ import pickle
 import numpy as np
 import pytest
 
-from mondrian_forest import MondrianForestRegressor
 from mondrian_forest._core.learn import allocate_grove, renew
 from mondrian_forest._core.posterior import tally_labels
 from mondrian_forest._core.tree import NO_CHILD
+from trees import paper_forest
 
 DEPTH = 100_000
 
@@ -55,7 +55,7 @@ def caterpillar(rows):
 def deep_forest():
     X = np.linspace(0.0, 1.0, DEPTH + 1).reshape(-1, 1)
     y = np.sin(5.0 * X[:, 0])
-    forest = MondrianForestRegressor(1, min_samples_split=2, random_state=0).fit(X, y)
+    forest = paper_forest(1, min_samples_split=2, random_state=0).fit(X, y)
     grove = caterpillar(forest._rows)
     tree = grove.tree(0)
     ordered = forest._labels[grove.rows(0).order]

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from scipy.stats import kstest, norm
 
-from mondrian_forest import MondrianForestRegressor
+from trees import paper_forest
 
 
 @pytest.fixture(scope="module", params=["hierarchical", "empirical"])
@@ -10,7 +10,7 @@ def distribution(request):
     generator = np.random.default_rng(0)
     X = generator.random((400, 2))
     y = np.sin(5 * X[:, 0]) + 0.2 * generator.normal(size=400)
-    forest = MondrianForestRegressor(8, posterior=request.param, random_state=0).fit(X, y)
+    forest = paper_forest(8, posterior=request.param, random_state=0).fit(X, y)
     return forest.predict_distribution(generator.uniform(-0.3, 1.3, (40, 2)))
 
 
@@ -109,7 +109,7 @@ def test_crps_equals_the_mean_over_draws(distribution):
 
 
 def test_one_component_is_a_gaussian():
-    forest = MondrianForestRegressor(1, random_state=0).fit([[0.0]], [2.0])
+    forest = paper_forest(1, random_state=0).fit([[0.0]], [2.0])
     single = forest.predict_distribution([[0.0]])
     mean, std = single.mean()[0], single.std()[0]
     assert len(single._mixture.weight) == 1

@@ -4,11 +4,10 @@ import pickle
 import numpy as np
 import pytest
 
-from mondrian_forest import MondrianForestRegressor
 from mondrian_forest._core.learn import Grove
 from mondrian_forest._core.posterior import log_marginal_likelihood
 from mondrian_forest._core.rng import random_states
-from trees import give_labels, grow
+from trees import give_labels, grow, paper_forest
 
 
 def waves(n_rows=300, n_features=3, seed=0):
@@ -20,13 +19,13 @@ def waves(n_rows=300, n_features=3, seed=0):
 
 def test_fit_finds_the_signal():
     X, y = waves(3000)
-    forest = MondrianForestRegressor(random_state=0).fit(X[:2500], y[:2500])
+    forest = paper_forest(random_state=0).fit(X[:2500], y[:2500])
     assert forest.score(X[2500:], y[2500:]) > 0.75
 
 
 def test_fitted_attributes():
     X, y = waves()
-    forest = MondrianForestRegressor(7, random_state=0).fit(X, y)
+    forest = paper_forest(7, random_state=0).fit(X, y)
     assert forest.n_samples_seen_ == 300
     assert forest.n_features_in_ == 3
     assert len(forest.trees_) == 7
@@ -42,7 +41,7 @@ def test_fitted_attributes():
 def test_given_hyperparameters_are_used():
     X, y = waves()
     given = {"prior_mean": 1.0, "prior_scale": 2.0, "prior_rate": 0.3, "noise_variance": 0.4}
-    forest = MondrianForestRegressor(3, random_state=0, **given).fit(X, y)
+    forest = paper_forest(3, random_state=0, **given).fit(X, y)
     for name, value in given.items():
         assert getattr(forest, name + "_") == value
     mean, std = forest.predict([[1e9, 1e9, 1e9]], return_std=True)
@@ -53,11 +52,11 @@ def test_given_hyperparameters_are_used():
 def test_the_forest_is_the_average_of_its_trees():
     """Mean and total variance, from forests of one tree each."""
     X, y = waves()
-    forest = MondrianForestRegressor(4, random_state=3).fit(X, y)
+    forest = paper_forest(4, random_state=3).fit(X, y)
     query = X[:50] + 0.1
     means, variances = [], []
     for number in range(4):
-        single = MondrianForestRegressor(1, random_state=3).fit(X, y)
+        single = paper_forest(1, random_state=3).fit(X, y)
         one = slice(number, number + 1)
         single._grove = Grove(*(array[one] for array in forest._grove[:-1]), is_linked=False)
         mean, std = single.predict(query, return_std=True)
@@ -72,7 +71,7 @@ def test_the_forest_is_the_average_of_its_trees():
 
 def test_log_marginal_likelihood_is_that_of_each_tree():
     X, y = waves(40)
-    forest = MondrianForestRegressor(2, random_state=5, feature_range=(-2.0, 5.0)).fit(X, y)
+    forest = paper_forest(2, random_state=5, feature_range=(-2.0, 5.0)).fit(X, y)
     rows = ((X + 2.0) / 7.0).astype(np.float32)
     entropy = np.random.RandomState(5).randint(2**32, size=4, dtype=np.uint64)
     states = random_states(np.random.SeedSequence(entropy.tolist()), 2)
@@ -87,8 +86,8 @@ def test_log_marginal_likelihood_is_that_of_each_tree():
 @pytest.mark.parametrize("n_jobs", [2, -1])
 def test_the_result_is_the_same_for_every_n_jobs(posterior, n_jobs):
     X, y = waves(2000)
-    one = MondrianForestRegressor(5, posterior=posterior, random_state=0).fit(X, y)
-    more = MondrianForestRegressor(5, posterior=posterior, random_state=0, n_jobs=n_jobs).fit(X, y)
+    one = paper_forest(5, posterior=posterior, random_state=0).fit(X, y)
+    more = paper_forest(5, posterior=posterior, random_state=0, n_jobs=n_jobs).fit(X, y)
     query = X[::3] * 1.1
     for left, right in zip(
         one.predict(query, return_std=True), more.predict(query, return_std=True), strict=True
@@ -102,18 +101,16 @@ def test_the_result_is_the_same_for_every_n_jobs(posterior, n_jobs):
 
 def test_the_seed_decides():
     X, y = waves()
-    fits = [
-        MondrianForestRegressor(3, random_state=seed).fit(X, y).predict(X) for seed in (0, 0, 1)
-    ]
+    fits = [paper_forest(3, random_state=seed).fit(X, y).predict(X) for seed in (0, 0, 1)]
     np.testing.assert_array_equal(fits[0], fits[1])
     assert not np.array_equal(fits[0], fits[2])
 
 
 def test_a_second_fit_forgets_the_first():
     X, y = waves()
-    forest = MondrianForestRegressor(3, random_state=0).fit(X, -5 * y)
+    forest = paper_forest(3, random_state=0).fit(X, -5 * y)
     forest.fit(X[:, :2], y)
-    fresh = MondrianForestRegressor(3, random_state=0).fit(X[:, :2], y)
+    fresh = paper_forest(3, random_state=0).fit(X[:, :2], y)
     np.testing.assert_array_equal(forest.predict(X[:, :2]), fresh.predict(X[:, :2]))
     forest.set_params(posterior="empirical").fit(X, y)
     assert not hasattr(forest, "log_marginal_likelihood_")
@@ -121,7 +118,7 @@ def test_a_second_fit_forgets_the_first():
 
 def test_later_changes_of_the_callers_arrays_do_not_matter():
     X, y = waves()
-    forest = MondrianForestRegressor(3, random_state=0).fit(X, y)
+    forest = paper_forest(3, random_state=0).fit(X, y)
     query = X[:20].copy()
     expected = forest.predict(query)
     distribution = forest.predict_distribution(query)
@@ -134,7 +131,7 @@ def test_later_changes_of_the_callers_arrays_do_not_matter():
 
 def test_quantiles_and_intervals_are_those_of_the_distribution():
     X, y = waves()
-    forest = MondrianForestRegressor(5, random_state=0).fit(X, y)
+    forest = paper_forest(5, random_state=0).fit(X, y)
     query = X[:30] + 0.3
     distribution = forest.predict_distribution(query)
     assert len(distribution) == 30
@@ -150,7 +147,7 @@ def test_quantiles_and_intervals_are_those_of_the_distribution():
 
 def test_many_blocks_give_the_rows_back_in_order():
     X, y = waves()
-    forest = MondrianForestRegressor(2, random_state=0).fit(X, y)
+    forest = paper_forest(2, random_state=0).fit(X, y)
     query = np.tile(X, (60, 1))
     np.testing.assert_array_equal(forest.predict(query), np.tile(forest.predict(X), 60))
     np.testing.assert_array_equal(
@@ -164,7 +161,7 @@ def test_many_blocks_give_the_rows_back_in_order():
 
 def test_apply_gives_the_leaf_of_each_training_row():
     X, y = waves()
-    forest = MondrianForestRegressor(4, random_state=0).fit(X, y)
+    forest = paper_forest(4, random_state=0).fit(X, y)
     leaves = forest.apply(X)
     assert leaves.shape == (300, 4)
     for tree, column in zip(forest.trees_, leaves.T, strict=True):
@@ -175,7 +172,7 @@ def test_apply_gives_the_leaf_of_each_training_row():
 
 def test_far_from_the_data_the_prediction_is_the_prior():
     X, y = waves()
-    forest = MondrianForestRegressor(random_state=0).fit(X, y)
+    forest = paper_forest(random_state=0).fit(X, y)
     for far in (1e6, -1e200):
         distribution = forest.predict_distribution(np.full((1, 3), far))
         variance = forest.prior_scale_ / 2 + forest.noise_variance_
@@ -187,7 +184,7 @@ def test_far_from_the_data_the_prediction_is_the_prior():
 
 def test_the_std_grows_away_from_the_data():
     X = np.linspace(0, 1, 400).reshape(-1, 1)
-    forest = MondrianForestRegressor(50, random_state=0).fit(X, np.sin(6 * X[:, 0]))
+    forest = paper_forest(50, random_state=0).fit(X, np.sin(6 * X[:, 0]))
     _, std = forest.predict([[0.5], [1.01], [1.1], [1e6]], return_std=True)
     assert (np.diff(std[:3]) > 0).all()
     assert std[2] == pytest.approx(std[3], rel=0.05)  # already close to the prior
@@ -195,19 +192,19 @@ def test_the_std_grows_away_from_the_data():
 
 def test_a_given_feature_range_decides_the_scale():
     X, y = waves()
-    narrow = MondrianForestRegressor(3, random_state=0, feature_range=(0.0, 1.0)).fit(X, y)
+    narrow = paper_forest(3, random_state=0, feature_range=(0.0, 1.0)).fit(X, y)
     np.testing.assert_array_equal(narrow.feature_range_[0], np.zeros(3))
     np.testing.assert_array_equal(narrow.feature_range_[1], np.ones(3))
     by_feature = (X.min(axis=0), X.max(axis=0))
-    given = MondrianForestRegressor(3, random_state=0, feature_range=by_feature).fit(X, y)
-    default = MondrianForestRegressor(3, random_state=0).fit(X, y)
+    given = paper_forest(3, random_state=0, feature_range=by_feature).fit(X, y)
+    default = paper_forest(3, random_state=0).fit(X, y)
     np.testing.assert_array_equal(given.predict(X), default.predict(X))
     assert narrow.trees_[0].split_time[0] < default.trees_[0].split_time[0]
 
 
 def test_parameters_set_after_the_fit_change_no_prediction():
     X, y = waves()
-    forest = MondrianForestRegressor(5, random_state=0).fit(X, y)
+    forest = paper_forest(5, random_state=0).fit(X, y)
     expected = forest.predict(X + 0.3)
     forest.set_params(lifetime=0.05, min_samples_split=50, prior_scale=3.0)
     np.testing.assert_array_equal(forest.predict(X + 0.3), expected)
@@ -215,9 +212,9 @@ def test_parameters_set_after_the_fit_change_no_prediction():
 
 def test_scaling_features_and_moving_labels_carries_over():
     X, y = waves()
-    forest = MondrianForestRegressor(5, random_state=0).fit(X, y)
+    forest = paper_forest(5, random_state=0).fit(X, y)
     mean, std = forest.predict(X[:50] + 0.2, return_std=True)
-    moved = MondrianForestRegressor(5, random_state=0).fit(1024.0 * X, 3.0 * y - 70.0)
+    moved = paper_forest(5, random_state=0).fit(1024.0 * X, 3.0 * y - 70.0)
     moved_mean, moved_std = moved.predict(1024.0 * (X[:50] + 0.2), return_std=True)
     np.testing.assert_allclose(moved_mean, 3.0 * mean - 70.0, rtol=1e-9)
     np.testing.assert_allclose(moved_std, 3.0 * std, rtol=1e-9)
@@ -225,7 +222,7 @@ def test_scaling_features_and_moving_labels_carries_over():
 
 def test_a_short_lifetime_makes_stumps():
     X, y = waves()
-    forest = MondrianForestRegressor(20, random_state=0, lifetime=1e-9).fit(X, y)
+    forest = paper_forest(20, random_state=0, lifetime=1e-9).fit(X, y)
     assert all(tree.n_nodes == 1 for tree in forest.trees_)
     mean, std = forest.predict([[1e9] * 3, X[0]], return_std=True)
     assert mean[1] == pytest.approx(y.mean(), rel=1e-3)
@@ -234,19 +231,19 @@ def test_a_short_lifetime_makes_stumps():
 
 def test_pickle_round_trip():
     X, y = waves()
-    forest = MondrianForestRegressor(3, random_state=0).fit(X, y)
+    forest = paper_forest(3, random_state=0).fit(X, y)
     copy = pickle.loads(pickle.dumps(forest))
     np.testing.assert_array_equal(copy.predict(X + 0.1), forest.predict(X + 0.1))
 
 
 def test_an_odd_number_of_rows_and_of_many_features():
     X, y = waves(51, n_features=19)
-    assert np.isfinite(MondrianForestRegressor(2, random_state=0).fit(X, y).predict(X)).all()
+    assert np.isfinite(paper_forest(2, random_state=0).fit(X, y).predict(X)).all()
 
 
 def test_bytes_per_node_stay_within_budget():
     X, y = waves(5000, n_features=8)
-    forest = MondrianForestRegressor(2, random_state=0).fit(X, y)
+    forest = paper_forest(2, random_state=0).fit(X, y)
     n_nodes = sum(tree.n_nodes for tree in forest.trees_)
     learning = len(pickle.dumps(forest))
     assert learning <= 148 * n_nodes + (8 * 4 + 8 + 2 * 4) * 5000 + 5000
@@ -270,9 +267,7 @@ def assert_sound(forest, X):
 @pytest.mark.parametrize("posterior", ["hierarchical", "empirical"])
 class TestDegenerateInput:
     def fit(self, X, y, posterior, **parameters):
-        return MondrianForestRegressor(5, posterior=posterior, random_state=0, **parameters).fit(
-            X, y
-        )
+        return paper_forest(5, posterior=posterior, random_state=0, **parameters).fit(X, y)
 
     def test_one_row(self, posterior):
         forest = self.fit([[1.0, 2.0]], [5.0], posterior)

@@ -12,9 +12,8 @@ import numpy as np
 import pytest
 
 import mondrian_forest.forest as forest_module
-from mondrian_forest import MondrianForestRegressor
 from mondrian_forest._core.learn import renew
-from trees import check_tree_invariants
+from trees import check_tree_invariants, paper_forest
 
 
 def stream(n_rows=400, n_features=3, seed=0):
@@ -24,7 +23,7 @@ def stream(n_rows=400, n_features=3, seed=0):
 
 
 def forest(**parameters):
-    return MondrianForestRegressor(**{"n_estimators": 4, "random_state": 0} | parameters)
+    return paper_forest(**{"n_estimators": 4, "random_state": 0} | parameters)
 
 
 def learn_in_chunks(model, X, y, chunk):

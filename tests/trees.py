@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from mondrian_forest import PAPER, MondrianForestRegressor
 from mondrian_forest._core.components import fill_components
 from mondrian_forest._core.learn import (
     allocate_grove,
@@ -24,6 +25,11 @@ from mondrian_forest._core.tree import (
     Tree,
     parents_first,
 )
+
+
+def paper_forest(*arguments, **parameters):
+    """Return an unfitted forest of the paper's model, but for the parameters given."""
+    return MondrianForestRegressor(*arguments, **PAPER | parameters)
 
 
 def grow(
@@ -116,7 +122,7 @@ def components_of(tree, posterior, prior, lifetime, space):
         lengths[0],
         exits,
         lengths[1],
-        messages,
+        messages if posterior == HIERARCHICAL else None,
         components,
     )
 

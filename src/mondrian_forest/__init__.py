@@ -10,10 +10,11 @@ from ._version import __version__
 if TYPE_CHECKING:
     from .conformal import CalibratedDistribution, ConformalForest
     from .distribution import PredictiveDistribution, VarianceParts
-    from .forest import MondrianForestRegressor
+    from .forest import PAPER, MondrianForestRegressor
     from .persistence import ModelFileError
 
 __all__ = [
+    "PAPER",
     "CalibratedDistribution",
     "ConformalForest",
     "ModelFileError",
@@ -24,6 +25,7 @@ __all__ = [
 ]
 
 _HOME = {
+    "PAPER": "forest",
     "CalibratedDistribution": "conformal",
     "ConformalForest": "conformal",
     "ModelFileError": "persistence",

@@ -50,7 +50,7 @@ from ._core.check import FAULTS, find_fault
 from ._core.learn import MOST_CANDIDATES, Grove, Settings, trimmed
 from ._core.memory import empty
 from ._core.posterior import EMPIRICAL, HIERARCHICAL, PRUNED, Hyperparameters, LabelSums
-from ._core.spread import SPREADS
+from ._core.spread import SPREADS, scores_before
 from ._core.tree import NODE, TALLY
 from .trend import Trend
 
@@ -96,7 +96,7 @@ def write(path: str | os.PathLike[str], state: dict[str, Any], library_version: 
     header, arrays = _pack(state)
     header["library_version"] = library_version
     header["sha256"] = {name: _checksum(array) for name, array in arrays.items()}
-    with _replacing(Path(path)) as unfinished:
+    with replacing(Path(path)) as unfinished:
         save_file(arrays, unfinished, {_ENTRY: _sealed(json.dumps(header, allow_nan=False))})
 
 
@@ -151,7 +151,7 @@ def _copy(array: NDArray[Any]) -> NDArray[Any]:
 
 
 @contextlib.contextmanager
-def _replacing(path: Path) -> Iterator[Path]:
+def replacing(path: Path) -> Iterator[Path]:
     """Give a name to write to; put the file in place when it is complete, and on the disk."""
     path = Path(os.path.realpath(path))  # what a link points to is replaced, not the link
     if path.is_dir():
@@ -227,6 +227,7 @@ def _pack(state: dict[str, Any]) -> tuple[dict[str, Any], Arrays]:
         "has_rescaled": state["_has_rescaled"],
         "is_linked": grove.is_linked,
         "feature_names": state["feature_names"],
+        "table": state["table"],
     }
     arrays = {
         "sizes": grove.sizes,
@@ -264,7 +265,7 @@ def _from_format_1(header: dict[str, Any], arrays: Arrays) -> tuple[dict[str, An
             "tallies": _with_field(arrays["tallies"], TALLY, "evidence_below", 0.0),
             "feature_weights": np.ones(n_features),
             "trend": np.empty(0),
-            "spread_scores": np.zeros(len(SPREADS)),
+            "spread_scores": scores_before(1),
         },
     )
 
@@ -380,7 +381,7 @@ def _unpack(header: dict[str, Any], arrays: Arrays, *, reads_boxes: bool) -> dic
         "feature_range": (2, n_features),
         "feature_weights": (n_features,),
         "trend": (1 + 3 * n_features if len(arrays["trend"]) else 0,),
-        "spread_scores": (len(SPREADS),),
+        "spread_scores": (3, len(SPREADS)),
         "seen_range": (2, n_features),
         "log_likelihoods": (0 if learns or posterior != HIERARCHICAL else n_trees,),
     }
@@ -395,6 +396,7 @@ def _unpack(header: dict[str, Any], arrays: Arrays, *, reads_boxes: bool) -> dic
         if arrays[name].dtype.kind == "f" and name != "boxes":
             _require(np.all(np.isfinite(arrays[name])), f"the array {name!r} is not finite")
     weights = arrays["feature_weights"]
+    _require(np.all(arrays["spread_scores"][2] > 0.0), "the array 'spread_scores' is wrong")
     _require(np.all(weights >= 0.0) and weights.any(), "the array 'feature_weights' is wrong")
     for name in ("feature_range", "seen_range"):
         _require(np.all(arrays[name][0] <= arrays[name][1]), f"the array {name!r} is wrong")
@@ -421,6 +423,9 @@ def _unpack(header: dict[str, Any], arrays: Arrays, *, reads_boxes: bool) -> dic
             "the feature names are wrong",
         )
         state["feature_names_in_"] = np.array(names, dtype=object)
+    table = header.get("table")  # files of a forest that was fitted to arrays may be without
+    _require(table is None or isinstance(table, str), "its description of columns is wrong")
+    state["table"] = table
     if len(arrays["log_likelihoods"]) > 0:
         state["_log_likelihoods"] = arrays["log_likelihoods"]
     return state | {

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from mondrian_forest._core.mixture import Mixture, crps
+from mondrian_forest._core.mixture import Mixture, crps, cumulative
 from mondrian_forest._core.spread import (
     SPREADS,
     best_spread,
@@ -33,14 +33,22 @@ def deviation(mixture, mean):
 def test_scores_are_the_crps_of_contracted_mixtures(is_gaussian):
     mixture, mean = mixtures(is_gaussian)
     y = np.array([0.3, -4.0, 1.0])
-    scores = np.zeros(len(SPREADS))
+    scores = np.zeros((3, len(SPREADS)))
     score_spreads(mixture, mean, y, scores)
-    for spread, score in list(zip(SPREADS, scores, strict=True))[::6]:
+    assert (scores[2] == 3).all()
+    for spread, score, excess in list(zip(SPREADS, *scores[:2], strict=True))[::6]:
         contracted = mixture._replace(location=mixture.location.copy(), scale=mixture.scale.copy())
         contract(contracted, mean, spread)
         exact = np.empty(3)
         crps(contracted, y, exact)
         assert score == pytest.approx((exact / deviation(mixture, mean)).sum(), rel=5e-3)
+        below = np.empty(3)
+        cumulative(contracted, y, below)
+        assert excess == pytest.approx(np.abs(2 * below - 1).sum() - 1.5, abs=1e-10)
+
+
+def by_crps(scores):
+    return np.stack([scores, np.zeros(len(scores)), np.ones(len(scores))])
 
 
 def test_contraction_keeps_the_mean_and_scales_the_variance():
@@ -60,9 +68,17 @@ def test_contraction_keeps_the_mean_and_scales_the_variance():
 def test_the_best_spread_is_found_between_those_that_are_scored():
     for truth in (0.31, 0.9, 1.43):
         scores = (np.log(SPREADS) - np.log(truth)) ** 2
-        assert best_spread(scores) == pytest.approx(truth, rel=1e-3)
-    assert best_spread(SPREADS) == pytest.approx(SPREADS[0], rel=0.3)
-    assert best_spread(-SPREADS) == pytest.approx(SPREADS[-1], rel=0.3)
+        assert best_spread(by_crps(scores)) == pytest.approx(truth, rel=1e-3)
+    assert best_spread(by_crps(SPREADS)) == pytest.approx(SPREADS[0], rel=0.3)
+    assert best_spread(by_crps(-SPREADS)) == pytest.approx(SPREADS[-1], rel=0.3)
+
+
+def test_the_coverage_has_as_much_of_a_say_as_the_crps():
+    # Normal labels whose CRPS asks for a spread of 1, and whose coverage asks for 1.1.
+    crps_scores, _, n_rows = scores_before(1000)
+    excess = 1000 * (2 / np.pi * np.arctan(1.1 / SPREADS) - 0.5)
+    found = best_spread(np.stack([crps_scores, excess, n_rows]))
+    assert found == pytest.approx(np.sqrt(1.1), rel=5e-3)
 
 
 def test_few_rows_hardly_move_the_spread():

@@ -23,12 +23,12 @@ def test_the_package_exports_what_it_says():
 def test_the_constructor_has_the_designed_parameters():
     parameters = inspect.signature(MondrianForestRegressor).parameters
     assert {name: p.default for name, p in parameters.items()} == {
-        "n_estimators": 25,
-        "min_samples_split": 10,
-        "posterior": "hierarchical",
-        "n_candidate_splits": 1,
-        "feature_weights": None,
-        "spread": 1.0,
+        "n_estimators": 50,
+        "min_samples_split": 2,
+        "posterior": "pruned",
+        "n_candidate_splits": "n_features",
+        "feature_weights": "auto",
+        "spread": "auto",
         "trend": None,
         "hyperparameters": "heuristic",
         "prior_mean": None,

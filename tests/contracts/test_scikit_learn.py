@@ -9,15 +9,17 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from benchmarks.settings import BEST
-from mondrian_forest import MondrianForestRegressor
+from mondrian_forest import PAPER, MondrianForestRegressor
 
 
 @parametrize_with_checks(
     [
-        MondrianForestRegressor(n_estimators=10, random_state=0),
-        MondrianForestRegressor(n_estimators=10, posterior="empirical", random_state=0),
-        MondrianForestRegressor(n_estimators=3, random_state=0, trend="linear", **BEST),
+        MondrianForestRegressor(n_estimators=3, random_state=0),
+        MondrianForestRegressor(n_estimators=3, random_state=0, trend="linear"),
+        MondrianForestRegressor(n_estimators=10, random_state=0, **PAPER),
+        MondrianForestRegressor(
+            n_estimators=10, random_state=0, **PAPER | {"posterior": "empirical"}
+        ),
     ]
 )
 def test_scikit_learn_checks(estimator, check):

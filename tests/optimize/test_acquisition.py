@@ -3,7 +3,6 @@ import pytest
 from scipy import integrate, stats
 
 from laws.significance import assert_plausible
-from mondrian_forest import MondrianForestRegressor
 from mondrian_forest.datasets import make_gap_wave
 from mondrian_forest.optimize import (
     expected_improvement,
@@ -13,6 +12,7 @@ from mondrian_forest.optimize import (
     upper_confidence_bound,
 )
 from mondrian_forest.optimize.acquisition import _log_h
+from trees import paper_forest
 
 QUERIES = np.array([[-2.0], [-1.0], [0.0], [0.5], [2.9], [8.0]])
 
@@ -20,7 +20,7 @@ QUERIES = np.array([[-2.0], [-1.0], [0.0], [0.5], [2.9], [8.0]])
 @pytest.fixture(scope="module", params=["hierarchical", "empirical"])
 def forest(request):
     X, y = make_gap_wave(60, random_state=0)
-    return MondrianForestRegressor(5, posterior=request.param, random_state=0).fit(X, y)
+    return paper_forest(5, posterior=request.param, random_state=0).fit(X, y)
 
 
 def test_the_bound_is_mean_plus_deviations(forest):
@@ -78,7 +78,7 @@ def test_the_improvement_of_a_gaussian_is_exact_on_all_its_branches():
 
 def test_a_draw_has_the_law_of_the_tree(forest):
     X, y = make_gap_wave(60, random_state=0)
-    single = MondrianForestRegressor(1, posterior=forest.posterior, random_state=1).fit(X, y)
+    single = paper_forest(1, posterior=forest.posterior, random_state=1).fit(X, y)
     found = single.predict_distribution(QUERIES)
     draws = np.array([thompson_sample(single, QUERIES, seed) for seed in range(3000)])
     noise = single.noise_variance_
@@ -108,9 +108,7 @@ def test_a_draw_is_one_function(forest):
 
 def test_a_lifetime_ends_the_branching(forest):
     X, y = make_gap_wave(60, random_state=0)
-    short = MondrianForestRegressor(
-        1, posterior=forest.posterior, lifetime=0.5, random_state=1
-    ).fit(X, y)
+    short = paper_forest(1, posterior=forest.posterior, lifetime=0.5, random_state=1).fit(X, y)
     found = short.predict_distribution(QUERIES)
     draws = np.array([thompson_sample(short, QUERIES, seed) for seed in range(2000)])
     for i in range(len(QUERIES)):

@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from .kernel import kernel
 from .posterior import (
     EMPIRICAL,
-    PRUNED,
     Hyperparameters,
     message_precision,
     remaining_share,
@@ -110,20 +109,24 @@ def fill_components(
     n_visits: int,
     exits: Exits,
     n_exits: int,
-    messages: MessagesFromAbove,
+    messages: MessagesFromAbove | None,
     components: Components,
 ) -> None:
-    """Fill in the component of every exit under the given label model."""
-    if posterior == EMPIRICAL:
-        empirical_components(nodes, visits, exits, n_exits, components)
-        return
-    if posterior == PRUNED:
-        pruned_components(nodes, visits, exits, n_exits, components)
-        return
-    send_messages_down(nodes, hyperparameters, visits, n_visits, messages)
-    hierarchical_components(
-        nodes, hyperparameters, lifetime, visits, messages, exits, n_exits, components
-    )
+    """Fill in the component of every exit under the given label model.
+
+    There are messages under the hierarchical posterior only. Since None is a type, the code for
+    messages is not compiled, which takes seconds, before somebody needs it.
+    """
+    if messages is None:
+        if posterior == EMPIRICAL:
+            empirical_components(nodes, visits, exits, n_exits, components)
+        else:
+            pruned_components(nodes, visits, exits, n_exits, components)
+    else:
+        send_messages_down(nodes, hyperparameters, visits, n_visits, messages)
+        hierarchical_components(
+            nodes, hyperparameters, lifetime, visits, messages, exits, n_exits, components
+        )
 
 
 @kernel

@@ -22,7 +22,7 @@ from .components import Components, Exits, MessagesFromAbove, Visits, fill_compo
 from .kernel import doubled, kernel, prefetch, wide
 from .memory import empty
 from .mixture import Mixture
-from .posterior import PRUNED, Hyperparameters
+from .posterior import HIERARCHICAL, PRUNED, Hyperparameters
 from .sample import partition
 from .tree import NO_CHILD, Records
 from .vector import are_vectors, find_outside_vectors, padded_width
@@ -69,7 +69,8 @@ class Workspace(NamedTuple):
 
     visits: Visits
     exits: Exits
-    messages: MessagesFromAbove
+    messages: MessagesFromAbove | None
+    """None but under the hierarchical posterior."""
     components: Components
     rows: NDArray[np.float32]
     """The rows in the order of the tree, with their numbers in ``row_order``."""
@@ -112,7 +113,9 @@ def allocate_workspace(ensemble: Ensemble, n_rows: int) -> Workspace:
             branch_off=values(n_exits),
             distance=values(n_exits),
         ),
-        MessagesFromAbove(values(n_visits), values(n_visits)),
+        MessagesFromAbove(values(n_visits), values(n_visits))
+        if ensemble.posterior == HIERARCHICAL
+        else None,
         Components(*(values(n_exits) for _ in range(5))),
         rows=empty((n_rows, padded_width(ensemble.boxes.shape[3])), np.float32),
         row_order=numbers(n_rows),
@@ -137,6 +140,7 @@ def _borrowed_workspace(ensemble: Ensemble, n_rows: int) -> Iterator[Workspace]:
     n_visits, n_exits = _most_visits_and_exits(ensemble, n_rows)
     if (
         space.rows.shape != (n_rows, padded_width(ensemble.boxes.shape[3]))
+        or (space.messages is None) == (ensemble.posterior == HIERARCHICAL)
         or len(space.visits.node) < n_visits
         or len(space.exits.row) < n_exits
     ):

@@ -3,8 +3,13 @@
 An equal mixture over trees is too wide where the trees err independently. The factor contracts a
 mixture about its mean m: a label Y becomes m + factor (Y - m). So the CRPS of a contracted mixture
 at a label is the factor times that of the mixture itself at another label, and the scores of many
-factors are hardly more work than that of one. Scores are in standard deviations of the prediction,
+factors are hardly more work than that of one. It is taken in standard deviations of the prediction,
 so that all rows count alike.
+
+Near its minimum the CRPS says little. So a factor is judged by its coverage as well: the
+probability of the central interval that ends at the label should be 1/2 on average. On eleven
+tables of 4,000 rows the worst coverage error was 0.058 by the CRPS alone, 0.052 by the coverage
+alone and 0.049 by both, which also gave the best CRPS and NLPD.
 """
 
 from __future__ import annotations
@@ -32,18 +37,27 @@ _FARTHEST = 20.0
 decide alone otherwise."""
 
 
+_CURVATURE = 1.0 / (2.0 * math.sqrt(math.pi))
+"""For normal labels that a forest predicts well, the CRPS near its minimum is a parabola in the
+logarithm of the factor, with this curvature."""
+_WEIGHT_OF_COVERAGE = 0.5 * _CURVATURE * math.pi**2
+"""With it the squared error in coverage, whose slope there is 1 / pi, is the same parabola."""
+
+
 def scores_before(n_rows: int) -> NDArray[np.float64]:
-    """Return the scores to begin with: for a spread of 1, worth some rows.
+    """Return the scores to begin with: those of normal labels for a spread of 1, worth some rows.
 
-    For normal labels that a forest predicts well, the CRPS near its minimum is a parabola in the
-    logarithm of the factor, with this curvature.
+    By factor: the CRPS; the excess of the probabilities of intervals over 1/2; the rows.
     """
-    curvature = 1.0 / (2.0 * math.sqrt(math.pi))
-    return np.asarray(n_rows * 0.5 * curvature * np.log(SPREADS) ** 2)
+    crps = 0.5 * _CURVATURE * np.log(SPREADS) ** 2
+    excess = 2.0 / math.pi * np.arctan(1.0 / SPREADS) - 0.5
+    return n_rows * np.stack([crps, excess, np.ones(len(SPREADS))])
 
 
-def best_spread(scores: NDArray[np.float64]) -> float:
+def best_spread(sums: NDArray[np.float64]) -> float:
     """Return the factor of the least score, between the factors by a parabola."""
+    crps, excess, n_rows = sums
+    scores = crps + _WEIGHT_OF_COVERAGE * excess * excess / n_rows
     best = int(np.clip(np.argmin(scores), 1, len(scores) - 2))
     left, middle, right = scores[best - 1 : best + 2]
     curvature = left - 2.0 * middle + right
@@ -69,10 +83,11 @@ def contract_moments(moments: ForestMoments, spread: float) -> ForestMoments:
 
 
 @kernel
-def _distance(mixture: Mixture, i: int, y: float) -> float:
-    """Return E|Y - y| of mixture i."""
+def _distance(mixture: Mixture, i: int, y: float) -> tuple[float, float]:
+    """Return E|Y - y| of mixture i, and P(Y < y)."""
     _, weights, locations, scales, all_degrees = mixture
     total = 0.0
+    total_below = 0.0
     for k in range(mixture.offset[i], mixture.offset[i + 1]):
         standard = (y - locations[k]) / scales[k]
         heaviness = 1.0
@@ -83,7 +98,8 @@ def _distance(mixture: Mixture, i: int, y: float) -> float:
             below, at = student_at(standard, degrees)
             heaviness = (degrees + standard * standard) / (degrees - 1.0)
         total += weights[k] * scales[k] * (standard * (2.0 * below - 1.0) + 2.0 * at * heaviness)
-    return total
+        total_below += weights[k] * below
+    return total, total_below
 
 
 @kernel
@@ -130,12 +146,14 @@ def score_spreads(
     y: NDArray[np.float64],
     scores: NDArray[np.float64],
 ) -> None:
-    """Add the CRPS of all rows under each of ``SPREADS`` to ``scores``, in standard deviations."""
+    """Add all rows to ``scores``, which are those of ``scores_before``."""
     for i in range(len(y)):
         deviation = _deviation(mixture, i, mean[i])
         within = _half_distance_within(mixture, i, mean[i], deviation)
         farthest = _FARTHEST * deviation
         from_mean = min(max(y[i] - mean[i], -farthest), farthest)
         for s in range(len(SPREADS)):
-            distance = _distance(mixture, i, mean[i] + from_mean / SPREADS[s])
-            scores[s] += SPREADS[s] * (distance - within) / deviation
+            distance, below = _distance(mixture, i, mean[i] + from_mean / SPREADS[s])
+            scores[0, s] += SPREADS[s] * (distance - within) / deviation
+            scores[1, s] += abs(2.0 * below - 1.0) - 0.5
+            scores[2, s] += 1.0

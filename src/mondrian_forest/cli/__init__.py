@@ -13,14 +13,30 @@ def main() -> None:
     except ModuleNotFoundError:
         sys.exit("The mondrian command needs typer and rich: pip install 'mondrian-forest[cli]'.")
 
+    from .._version import __version__
     from .demo import demo
+    from .evaluate import evaluate
+    from .fit import fit
+    from .info import info
+    from .optimize import optimize
+    from .predict import predict
+    from .update import update
 
     app = typer.Typer(
         help="Mondrian forests: regression with a full predictive distribution.",
         no_args_is_help=True,
-        add_completion=False,
         pretty_exceptions_enable=False,
+        rich_markup_mode=None,
     )
-    app.callback()(lambda: None)  # keeps subcommands apart while there is only one
-    app.command()(demo)
+
+    @app.callback(invoke_without_command=True)
+    def _version(
+        version: bool = typer.Option(False, "--version", help="Print the version and exit."),
+    ) -> None:
+        if version:
+            typer.echo(f"mondrian-forest {__version__}")
+            raise typer.Exit
+
+    for command in (demo, fit, update, predict, evaluate, optimize, info):
+        app.command()(command)
     app()

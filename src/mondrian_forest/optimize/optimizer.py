@@ -18,7 +18,7 @@ from sklearn.base import clone
 from sklearn.utils import check_random_state
 
 from ..distribution import PredictiveDistribution
-from ..forest import MondrianForestRegressor
+from ..forest import PAPER, MondrianForestRegressor
 from .acquisition import (
     log_expected_improvement,
     probability_of_improvement,
@@ -476,11 +476,11 @@ class Optimizer:
     def _make_forest(self, forest: MondrianForestRegressor | None) -> MondrianForestRegressor:
         if forest is None:
             is_improvement = self.acquisition in ("ei", "pi")
-            forest = MondrianForestRegressor(
-                10,
-                min_samples_split=5 if is_improvement else 2,
-                posterior="hierarchical" if is_improvement else "empirical",
-            )
+            settings = {
+                "min_samples_split": 5 if is_improvement else 2,
+                "posterior": "hierarchical" if is_improvement else "empirical",
+            }
+            forest = MondrianForestRegressor(10, **PAPER | settings)
         model: MondrianForestRegressor = clone(forest)
         model.set_params(feature_range=self.space.feature_range(), random_state=self.seed % 2**32)
         return model

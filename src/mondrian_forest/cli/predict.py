@@ -1,0 +1,74 @@
+"""``mondrian predict``: append predictions to a table."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from .common import (
+    BatchRows,
+    Delimiter,
+    Jobs,
+    fail,
+    faults_told,
+    messages,
+    progress_shown,
+    split_names,
+)
+
+
+def predict(
+    model: Annotated[Path, typer.Argument(help="A model file of mondrian fit.")],
+    table: Annotated[Path, typer.Argument(help="CSV (also .csv.gz), Parquet or Arrow file.")],
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="Where to write; without it, CSV to standard output."),
+    ] = None,
+    quantiles: Annotated[
+        str, typer.Option(help="Levels of quantiles, with commas, as in 0.05,0.5,0.95.")
+    ] = "",
+    std: Annotated[bool, typer.Option("--std", help="Also the standard deviation.")] = False,
+    only: Annotated[
+        bool, typer.Option("--only", help="Write the predictions without the table's columns.")
+    ] = False,
+    batch_rows: BatchRows = 100_000,
+    delimiter: Delimiter = None,
+    jobs: Jobs = -1,
+) -> None:
+    """Append columns to a table: prediction, and on request std, q0.05 and the like.
+
+    The table is read and written in batches, so that it may be larger than memory. Columns are
+    found by their names, in any order; those that the model does not know are passed on.
+
+    Example: mondrian predict houses.mf new.csv --quantiles 0.05,0.5,0.95 -o out.parquet
+    """
+    try:
+        levels = [float(level) for level in split_names(quantiles) or []]
+    except ValueError:
+        levels = [-1.0]
+    if not all(0.0 < level < 1.0 for level in levels):
+        typer.echo(f"--quantiles takes numbers between 0 and 1, got {quantiles!r}.", err=True)
+        raise typer.Exit(2)
+    with faults_told():
+        from mondrian_forest.tables import TableFile, TableForest, TableWriter
+
+        known = TableForest.load(model, mmap=True)
+        known.forest.set_params(n_jobs=jobs)
+        file = TableFile(table, delimiter=delimiter, types=known.encoder.types)
+        taken = [
+            name
+            for name in ("prediction", "std", *(f"q{level:g}" for level in levels))
+            if name in file.names
+        ]
+        if taken and not only:
+            fail(f"The table has a column {taken[0]!r} already: rename it, or use --only.")
+        with TableWriter(output) as writer, progress_shown("Predicting", file.n_rows) as progress:
+            for batch in file.batches(batch_rows):
+                found = known.predict(batch, std=std, quantiles=levels)
+                columns = {} if only else dict(zip(batch.column_names, batch.columns, strict=True))
+                writer.write({**columns, **found})
+                progress.advance(progress.task_ids[0], len(batch))
+        if output is not None:
+            messages().print(f"Written: {output}")

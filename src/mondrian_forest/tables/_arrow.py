@@ -1,0 +1,13 @@
+"""pyarrow, or a sentence that says what to install."""
+
+try:
+    import pyarrow
+    import pyarrow.csv
+    import pyarrow.feather
+    import pyarrow.parquet
+except ModuleNotFoundError:
+    raise ModuleNotFoundError(
+        "Tables need pyarrow: pip install 'mondrian-forest[cli]'.", name="pyarrow"
+    ) from None
+
+__all__ = ["pyarrow"]
