@@ -35,6 +35,7 @@ import json
 import math
 import mmap
 import os
+import re
 import secrets
 import stat
 from collections.abc import Iterator
@@ -44,6 +45,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from safetensors import SafetensorError
 from safetensors.numpy import save_file
 
 from ._core.check import FAULTS, find_fault
@@ -97,7 +99,13 @@ def write(path: str | os.PathLike[str], state: dict[str, Any], library_version: 
     header["library_version"] = library_version
     header["sha256"] = {name: _checksum(array) for name, array in arrays.items()}
     with replacing(Path(path)) as unfinished:
-        save_file(arrays, unfinished, {_ENTRY: _sealed(json.dumps(header, allow_nan=False))})
+        try:
+            save_file(arrays, unfinished, {_ENTRY: _sealed(json.dumps(header, allow_nan=False))})
+        except SafetensorError as error:  # of a full disk, for example
+            number = re.search(r"os error (\d+)", str(error))
+            if number is None:
+                raise
+            raise OSError(int(number[1]), os.strerror(int(number[1])), os.fspath(path)) from None
 
 
 def read(path: str | os.PathLike[str], *, mapped: bool = False) -> dict[str, Any]:

@@ -360,7 +360,7 @@ def _draw_cuts(
 def sample_block(
     rows: NDArray[np.float32],
     row_order: NDArray[np.int32],
-    labels: NDArray[np.float64],
+    labels: NDArray[np.float64] | None,
     start_time: float,
     min_samples_split: int,
     n_candidate_splits: int,
@@ -376,7 +376,8 @@ def sample_block(
     The subtree's root is node ``root``, its other nodes are appended behind the ``n_nodes`` that
     exist; returns their new number. ``rows``, which has ``padded_width`` columns, and ``row_order``
     are permuted as ``RowOrder`` says. ``scratch`` is that of ``divide``. ``labels``, by row number,
-    matter only if a cut is to be chosen among several.
+    are there if a cut is to be chosen among several; None is a type, so that without them the code
+    for this is not compiled, which takes seconds.
     """
     nodes, boxes, tallies = tree
     cuts = allocate_cuts(n_candidate_splits, boxes.shape[2], len(rows))
@@ -410,7 +411,9 @@ def sample_block(
             split_time = parent_time + exponential(random_state, extent)
             if split_time >= lifetime:
                 continue
-            if n_candidate_splits == 1 or stop - start == 2:  # all cuts do the same to two rows
+            if labels is None:
+                feature, threshold = sample_cut(random_state, boxes, node, extent)
+            elif n_candidate_splits == 1 or stop - start == 2:  # all cuts do the same to two rows
                 feature, threshold = sample_cut(random_state, boxes, node, extent)
             else:
                 feature, threshold = choose_cut(
@@ -519,7 +522,7 @@ def sample_tree(
     return sample_block(
         scratch,
         row_order,
-        labels,
+        labels if n_candidate_splits > 1 else None,
         0.0,
         min_samples_split,
         n_candidate_splits,

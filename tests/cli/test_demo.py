@@ -1,4 +1,4 @@
-"""The command as a user runs it: in a process of its own."""
+"""``mondrian demo``, the help, and what goes wrong before any command."""
 
 import os
 import subprocess
@@ -6,18 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-
-COMMAND = [sys.executable, "-c", "from mondrian_forest.cli import main; main()"]
-
-
-def run(*arguments, **options):
-    return subprocess.run(
-        [*COMMAND, *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "COLUMNS": "100"},
-        **options,
-    )
+from command import run
 
 
 def test_the_demo_prints_a_table_and_saves_a_picture(tmp_path):
@@ -31,7 +20,7 @@ def test_the_demo_prints_a_table_and_saves_a_picture(tmp_path):
 
 def test_the_seed_decides_what_the_demo_shows(tmp_path):
     shown = [
-        run("demo", "--seed", seed, "--picture", tmp_path / "p.png").stdout.split("25 trees")[0]
+        run("demo", "--seed", seed, "--picture", tmp_path / "p.png").stdout.split("50 trees")[0]
         for seed in (1, 1, 2)
     ]
     assert shown[0] == shown[1] != shown[2]
@@ -58,6 +47,32 @@ def test_wrong_arguments_are_refused_without_a_traceback(arguments):
     assert "Traceback" not in done.stderr
 
 
+def test_the_version_and_the_help_come_without_slow_imports():
+    assert run("--version").stdout.startswith("mondrian-forest ")
+    text = run("--help").stdout
+    for command in ("demo", "fit", "update", "predict", "evaluate", "optimize", "info"):
+        assert f"  {command} " in text
+        code = f"""
+import sys
+sys.argv = ["mondrian", "{command}", "--help"]
+from mondrian_forest.cli import main
+try:
+    main()
+except SystemExit:
+    pass
+assert not {{"numba", "sklearn", "pyarrow"}} & set(sys.modules)
+"""
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        assert "Example: mondrian " in done.stdout
+
+
+def test_shell_completion_is_offered():
+    done = run("--show-completion", "bash")
+    assert done.returncode == 0
+    assert "_MONDRIAN_COMPLETE" in done.stdout or "complete" in done.stdout
+
+
 def test_without_typer_the_command_says_what_to_install():
     code = "import sys; sys.modules['typer'] = None; from mondrian_forest.cli import main; main()"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
@@ -67,7 +82,7 @@ def test_without_typer_the_command_says_what_to_install():
 
 
 def test_the_example_runs(tmp_path):
-    example = Path(__file__).parents[1] / "examples" / "prediction_bands.py"
+    example = Path(__file__).parents[2] / "examples" / "prediction_bands.py"
     done = subprocess.run(
         [sys.executable, example],
         cwd=tmp_path,

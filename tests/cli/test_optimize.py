@@ -1,0 +1,154 @@
+"""A program is run again and again."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from command import COMMAND, ENVIRONMENT, refuse, run, succeed
+
+SPACE = """
+[x]
+type = "real"
+low = -5.0
+high = 5.0
+
+[k]
+type = "integer"
+low = 1
+high = 8
+
+[mode]
+type = "categorical"
+values = ["flat", "steep"]
+
+[slope]
+type = "real"
+low = 0.1
+high = 10.0
+log = true
+when = { mode = "steep" }
+"""
+PROGRAM = """
+import sys
+x, k, mode, slope = sys.argv[1:]
+print("so far so good")
+print("value", (float(x) - 1) ** 2 + int(k) + (float(slope) if mode == "steep" else 0.5))
+"""
+NAMES = ("{x}", "{k}", "{mode}", "{slope}")
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "space.toml").write_text(SPACE)
+    (tmp_path / "program.py").write_text(PROGRAM)
+    return tmp_path
+
+
+def optimize(*options, command=("program.py", *NAMES)):
+    return ("optimize", "space.toml", *options, "--", sys.executable, *command)
+
+
+def test_a_good_point_is_found_by_several_workers(folder):
+    done = succeed(*optimize("-n", 40, "--workers", 3, "--seed", 0, "--json"), cwd=folder)
+    found = json.loads(done.stdout)
+    assert found["trials"] == 40
+    assert found["failed"] == 0
+    assert found["best value"] < 3.0
+    assert found["best point"]["k"] <= 2
+
+
+def test_a_journal_goes_on_where_it_stopped(folder):
+    first = optimize("-n", 6, "--journal", "run.jsonl", "--seed", 0, "--json")
+    more = optimize("-n", 10, "--journal", "run.jsonl", "--json")
+    assert json.loads(succeed(*first, cwd=folder).stdout)["trials"] == 6
+    assert json.loads(succeed(*more, cwd=folder).stdout)["trials"] == 10
+    at_once = optimize("-n", 10, "--journal", "other.jsonl", "--seed", 0, "--json")
+    succeed(*at_once, cwd=folder)
+    points = [
+        [json.loads(line).get("point") for line in (folder / name).read_text().splitlines()]
+        for name in ("run.jsonl", "other.jsonl")
+    ]
+    assert points[0] == points[1]
+
+
+def test_large_values_on_request(folder):
+    done = succeed(*optimize("-n", 25, "--maximize", "--seed", 0, "--json"), cwd=folder)
+    assert json.loads(done.stdout)["best value"] > 20
+
+
+def test_failures_are_told_and_learned_from(folder):
+    (folder / "program.py").write_text(
+        "import sys\nif int(sys.argv[2]) > 4: sys.exit('too many')\nprint(sys.argv[2])"
+    )
+    done = succeed(*optimize("-n", 15, "--seed", 0, "--json"), cwd=folder)
+    found = json.loads(done.stdout)
+    assert 0 < found["failed"] < 15
+    assert found["best value"] == 1
+    assert "failed: exit code 1: too many." in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("program", "message"),
+    [("", "printed nothing"), ("print('done')", "no number"), ("import nonsense_", "exit code 1")],
+)
+def test_when_every_trial_fails(program, message, folder):
+    (folder / "program.py").write_text(program)
+    done = run(*optimize("-n", 2), cwd=folder)
+    assert done.returncode == 1
+    assert message in done.stderr
+    assert "Every trial failed" in done.stderr
+    assert "Traceback (most" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("space", "command", "message"),
+    [
+        ("[x", NAMES, "no TOML file"),
+        ("", NAMES, "describes no parameter"),
+        ("x = 1", NAMES, "must be a table with a type"),
+        ("[x]\ntype = 'complex'", NAMES, "its type must be one of real"),
+        ("[x]\ntype = 'real'\nlow = 1", NAMES, "no 'high'"),
+        ("[x]\ntype = 'real'\nlow = 1\nhigh = 0", NAMES, "low must be less than high"),
+        ("[x]\ntype = 'real'\nlow = 1\nhigh = 2\nstep = 1", NAMES, "unknown entry 'step'"),
+        (SPACE, ("{y}",), "no such parameter"),
+        (SPACE, ("7",), "uses no parameter"),
+    ],
+)
+def test_spaces_and_commands_with_a_fault(space, command, message, folder):
+    (folder / "space.toml").write_text(space)
+    assert message in refuse(*optimize(command=("program.py", *command)), cwd=folder)
+
+
+def test_no_command_and_no_space(folder):
+    refuse("optimize", "space.toml", code=2, cwd=folder)
+    assert "none.toml" in refuse("optimize", "none.toml", "--", "echo", "{x}", cwd=folder)
+
+
+def test_an_interrupt_ends_the_programs_too_and_loses_no_trial(folder):
+    (folder / "program.py").write_text(PROGRAM + "\nimport time; time.sleep(0.2)")
+    process = subprocess.Popen(
+        [*COMMAND, *map(str, optimize("-n", 500, "--journal", "run.jsonl", "--workers", 2))],
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=ENVIRONMENT,
+    )
+    journal = folder / "run.jsonl"
+    deadline = time.monotonic() + 60
+    while not (journal.exists() and journal.read_text().count('"tell"') >= 3):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    _, complaint = process.communicate(timeout=60)
+    assert process.returncode != 0
+    assert b"Traceback" not in complaint
+    told = journal.read_text().count('"tell"')
+    found = json.loads(
+        succeed(*optimize("-n", told + 1, "--journal", "run.jsonl", "--json"), cwd=folder).stdout
+    )
+    assert found["trials"] >= told + 1
+    assert os.path.exists(journal)
