@@ -102,9 +102,9 @@ _WEIGHTS_AT = (50, 200, 800, 3200)
 """When a stream reaches so many rows, feature weights are learned again; the next such number would
 be past those that they are learned from."""
 _FEW_HELD = 0.05
-"""If a larger share of rows than this is held back, it is not learned online: trees are sampled anew,
-which is no slower then. Where cuts are chosen by the labels, errors are smaller by 2 or 3% (a fifth
-of the rows held), since all rows have a say."""
+"""If a larger share of rows than this is held back, it is not learned online: trees are sampled
+anew, which is no slower then. Where cuts are chosen by the labels, errors are smaller by 2 or 3% (a
+fifth of the rows held), since all rows have a say."""
 _SPREAD_EVERY = 32
 """Of rows that are learned one after the other, each so-manieth is predicted first."""
 _N_CPUS = os.cpu_count() or 1

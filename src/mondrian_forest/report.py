@@ -67,8 +67,8 @@ def report(model: TableForest, table: Any, *, title: str = "Model report") -> st
 </head>
 <body>
 <h1>{escape(title)}</h1>
-<p class="note">{len(y):,} rows. The model has learned {model.forest.n_samples_seen_:,}; if these are
-among them, the scores flatter it. mondrian-forest {escape(__version__)}.</p>
+<p class="note">{len(y):,} rows. The model has learned {model.forest.n_samples_seen_:,}; if these
+are among them, the scores flatter it. mondrian-forest {escape(__version__)}.</p>
 {body}
 </body>
 </html>

@@ -76,7 +76,7 @@ class TestFit:
         assert found["min_samples_split"] == 10
 
     def test_gaps_are_refused_by_name_or_filled(self, tmp_path):
-        (tmp_path / "t.csv").write_text("a,b,y\n1,x,1\n,,2\n3,z,3\n" * 5)
+        (tmp_path / "t.csv").write_text("a,b,y\n" + "1,x,1\n,,2\n3,z,3\n" * 5)
         complaint = refuse("fit", tmp_path / "t.csv", "-t", "y", "-o", tmp_path / "m.mf")
         assert "'a' (5), 'b' (5)" in complaint
         assert "--impute" in complaint

@@ -411,7 +411,7 @@ def sample_block(
             split_time = parent_time + exponential(random_state, extent)
             if split_time >= lifetime:
                 continue
-            if labels is None:
+            if labels is None:  # noqa: SIM114 - a branch of its own, or Numba would compile all
                 feature, threshold = sample_cut(random_state, boxes, node, extent)
             elif n_candidate_splits == 1 or stop - start == 2:  # all cuts do the same to two rows
                 feature, threshold = sample_cut(random_state, boxes, node, extent)
