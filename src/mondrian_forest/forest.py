@@ -148,7 +148,7 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
     spread : float or "auto", default="auto"
         Contracts the predictive distributions about their means. "auto": learned on rows that are
         predicted before they are learned, at the fit and from then on.
-    trend : {"linear"}, default=None
+    trend : None or "linear", default=None
         "linear": a linear function is fitted by ridge regression, once, and the forest learns what
         is left. For data with a trend that goes on beyond them.
     hyperparameters : {"heuristic", "marginal_likelihood"}, default="heuristic"
