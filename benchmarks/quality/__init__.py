@@ -7,12 +7,14 @@ from pathlib import Path
 from typing import TypeVar
 
 from ..table import Table
+from . import large
 from .methods import ABLATION, OURS, ours, peers
 from .report import report
 from .tables import FLIGHT_TABLES, N_SPLITS, find
 from .trials import run_all
 
 T = TypeVar("T")
+LARGE = "large"
 
 
 class UnknownName(ValueError):  # noqa: N818 - a wish that cannot be met, not a defect
@@ -31,9 +33,15 @@ def run(
     Parameters
     ----------
     tables, methods : names, or of groups of them (default: all)
-        Groups of tables are "regression" and "flights"; of methods "peers", "ours" and "ablation".
+        Groups of tables are "regression" and "flights"; "large" is a table of its own, 700,000
+        flights, for ours alone. Groups of methods are "peers", "ours" and "ablation".
     cache : folder where each result is kept, so that it need not be found again
     """
+    if LARGE in tables or not (tables or quick):
+        yield from large.run(data)
+        if list(tables) == [LARGE]:
+            return
+        tables = [name for name in tables if name != LARGE]
     found = find(data, quick)
     groups = {
         "flights": [name for name in FLIGHT_TABLES if name in found],

@@ -32,7 +32,7 @@ def main() -> None:
         default=os.environ.get("MONDRIAN_DATA"),
         help="folder of the real data (default: the environment variable MONDRIAN_DATA)",
     )
-    parser.add_argument("--tables", default="", help="names or groups: regression, flights")
+    parser.add_argument("--tables", default="", help="names or groups: regression, flights, large")
     parser.add_argument("--methods", default="", help="names or groups: ours, peers, ablation")
     parser.add_argument(
         "--cache", type=Path, help="folder where each result is kept for the next run"

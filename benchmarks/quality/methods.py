@@ -73,7 +73,9 @@ class Method:
 def fingerprint() -> str:
     """Return a digest of our own source, which changes without its version."""
     digest = sha256()
-    for path in sorted(Path(mondrian_forest.__file__).parent.rglob("*.py")):
+    folder = Path(mondrian_forest.__file__).parent
+    names = ("forest", "importance", "trend", "distribution")
+    for path in (*sorted((folder / "_core").glob("*.py")), *(folder / f"{n}.py" for n in names)):
         digest.update(path.read_bytes())
     return f"mondrian-forest {digest.hexdigest()[:16]}"
 
