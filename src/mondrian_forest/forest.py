@@ -313,25 +313,10 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
         nothing = np.full(n_features, np.inf)
         self._seen_range = nothing, -nothing
         self._seen_range, label_sums, _ = self._survey(table, labels)
-        seed = np.random.SeedSequence(
-            check_random_state(self.random_state).randint(2**32, size=4, dtype=np.uint64).tolist()
-        )
-        self._random_states = random_states(seed, self.n_estimators)
-        random = np.random.default_rng(seed.spawn(1)[0])
-        self._settings = Settings(
-            int(min(self.min_samples_split, 2**31 - 1)),
-            float(self.lifetime),
-            _POSTERIORS[self.posterior],
-            min(
-                n_features
-                if isinstance(self.n_candidate_splits, str)
-                else int(self.n_candidate_splits),
-                MOST_CANDIDATES,
-            ),
-        )
+        random = self._begin(n_features)
         feature_range = self._find_feature_range(n_features)
         held = self._choose_spread_rows(n_rows, random)
-        self._resolution = _resolution(labels)
+        self._resolution = resolution_of(labels)
         self._trend = None
         if self.trend == "linear":
             is_used = np.ones(n_rows, dtype=bool)
@@ -358,6 +343,25 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
                 self._grove = linked(self._grove)
                 self._extend_all(n_rows, is_due=False)
         self._maximise_evidence()
+
+    def _begin(self, n_features: int) -> np.random.Generator:
+        """Set what trees need beside rows: settings and random streams; return another stream."""
+        seed = np.random.SeedSequence(
+            check_random_state(self.random_state).randint(2**32, size=4, dtype=np.uint64).tolist()
+        )
+        self._random_states = random_states(seed, self.n_estimators)
+        self._settings = Settings(
+            int(min(self.min_samples_split, 2**31 - 1)),
+            float(self.lifetime),
+            _POSTERIORS[self.posterior],
+            min(
+                n_features
+                if isinstance(self.n_candidate_splits, str)
+                else int(self.n_candidate_splits),
+                MOST_CANDIDATES,
+            ),
+        )
+        return np.random.default_rng(seed.spawn(1)[0])
 
     def _find_weights(
         self,
@@ -572,7 +576,7 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
             self.n_samples_seen_ = end
             if is_due:
                 if self._trend is None:  # else the stored labels are not those that were given
-                    self._resolution = _resolution(self._labels[:end])
+                    self._resolution = resolution_of(self._labels[:end])
                 self._estimate(label_sums)
             if must_weigh:
                 self._learn_weights_again()
@@ -1247,7 +1251,7 @@ def _slices(length: int, step: int) -> list[slice]:
     return [slice(start, min(start + step, length)) for start in range(0, length, step)]
 
 
-def _resolution(labels: NDArray[np.float64]) -> float:
+def resolution_of(labels: NDArray[np.float64]) -> float:
     """Return the smallest difference of two labels, of some thousands of them."""
     values = np.unique(labels[:: -(-len(labels) // 10_000)])
     return float(np.diff(values).min()) if len(values) > 1 else 0.0

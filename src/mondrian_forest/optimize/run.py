@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .._progress import progress_bar
 from .optimizer import Optimizer, SpaceExhausted, Trial
 from .space import Parameter, Point
 
@@ -121,7 +122,7 @@ def _optimize(
         raise ValueError(f"n_calls must be a positive integer, got {n_calls!r}.")
     optimizer = Optimizer(space, maximize=is_maximized, **options)
     errors: dict[int, str] = {}
-    bar = _bar(n_calls, progress)
+    bar = progress_bar(n_calls, progress, "trial")
     n_done = sum(not trial.is_pending for trial in optimizer.trials)
     bar.update(n_done)
     for _ in range(n_done, n_calls):
@@ -141,29 +142,3 @@ def _optimize(
     return OptimizationResult(
         optimizer.best_point, optimizer.best_value, optimizer.trials, errors, is_maximized
     )
-
-
-class _Silence:
-    """A bar that nobody sees."""
-
-    n = 0
-
-    def update(self, n: int) -> None:
-        self.n += n
-
-    def set_postfix_str(self, *_: object, **__: object) -> None:
-        pass
-
-    def close(self) -> None:
-        pass
-
-
-def _bar(total: int, progress: bool) -> Any:
-    if progress:
-        try:
-            from tqdm.auto import tqdm
-        except ModuleNotFoundError:
-            pass
-        else:
-            return tqdm(total=total, disable=None, unit="trial")
-    return _Silence()

@@ -1,0 +1,516 @@
+"""An exact fit to data that no process holds at once.
+
+1. One pass finds ranges, label moments and lengths; another fetches the few rows from which feature
+   weights and the spread are learned; a third scales the rows, which then stay on their workers.
+2. The tops of all trees grow in rounds, see ``_core.top``. A round is a pass over the rows.
+3. Tree by tree, the rows of closed blocks come together, and workers grow the subtrees.
+4. Tops and subtrees are joined, and the label model is computed from what the nodes have counted.
+
+All tasks are pure: what is lost with a worker is computed again from what it was computed from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from operator import getitem
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import clone
+
+from .._core.intake import scale_rows, survey_features, survey_labels
+from .._core.learn import Grove, Settings, linked, log_likelihood, renew, without_rows
+from .._core.posterior import HIERARCHICAL, LabelSums
+from .._core.top import (
+    CLOSED,
+    LEAF,
+    Candidates,
+    Cuts,
+    Left,
+    Reports,
+    Subtree,
+    Top,
+    follow_cuts,
+    grow_subtree,
+    join,
+    look_left,
+    no_reports,
+    report,
+)
+from .._core.tree import NODE, TALLY, Tree
+from ..forest import MondrianForestRegressor, resolution_of
+from .collections import Client, Table, cluster_told, dask, find_client, open_table, plain
+
+_FAN_IN = 8
+"""Reports that are joined by one task."""
+
+
+class Part(NamedTuple):
+    """The rows of a partition as the trees see them, on their worker."""
+
+    rows: NDArray[np.float32]
+    labels: NDArray[np.float64]
+    first: int
+    """Number of its first row among all."""
+
+
+class Survey(NamedTuple):
+    """What one partition says about all rows."""
+
+    low: NDArray[np.float64]
+    high: NDArray[np.float64]
+    sums: LabelSums
+    labels: NDArray[np.float64]
+    """Some different ones, for their resolution."""
+
+
+def fit(
+    forest: MondrianForestRegressor,
+    X: Any,
+    y: Any,
+    *,
+    client: Client | None = None,
+    block_rows: int = 200_000,
+    keep_rows: bool = True,
+    progress: Callable[[str, int], None] | None = None,
+) -> MondrianForestRegressor:
+    """Fit a forest to a Dask collection.
+
+    The law is that of a fit to all rows in memory, and for a seed the trees do not depend on how
+    the rows are spread over partitions and workers (with ``n_candidate_splits`` above 1, but for
+    cuts that separate the labels equally well up to rounding).
+
+    Parameters
+    ----------
+    forest : MondrianForestRegressor
+        Its parameters count; it stays as it is. A trend is not supported.
+    X : dask DataFrame or dask array of shape (n_samples, n_features)
+        Lengths of partitions need not be known; some may be empty.
+    y : dask Series or array, or the name of a column of X
+    client : distributed.Client, default=None
+        None: the one that is in use.
+    block_rows : int, default=200_000
+        Blocks of at most so many rows are grown by one worker each.
+    keep_rows : bool, default=True
+        Fetch all rows to this process, in single precision, so that the forest can learn more.
+        False: it is as after ``freeze``.
+    progress : callable, default=None
+        Is told what is done, and how many rows or trees of it.
+
+    Returns
+    -------
+    MondrianForestRegressor
+        An ordinary one.
+    """
+    if not isinstance(block_rows, int) or isinstance(block_rows, bool) or block_rows < 1:
+        raise ValueError(f"block_rows must be a positive integer, got {block_rows!r}.")
+    fitted: MondrianForestRegressor = clone(forest)
+    fitted._check_parameters()
+    if fitted.trend is not None:
+        raise ValueError("A distributed fit has no trend: subtract one from y, or set trend=None.")
+    tell = progress or (lambda _what, _count: None)
+    table = open_table(X, y)
+    with cluster_told():
+        _Fit(fitted, table, find_client(client), block_rows, keep_rows, tell).run()
+    return fitted
+
+
+class _Fit:
+    """One fit, step by step."""
+
+    def __init__(
+        self,
+        forest: MondrianForestRegressor,
+        table: Table,
+        client: Client,
+        block_rows: int,
+        keep_rows: bool,
+        tell: Callable[[str, int], None],
+    ) -> None:
+        self.forest, self.table, self.client = forest, table, client
+        self.block_rows, self.keep_rows, self.tell = block_rows, keep_rows, tell
+        self.n_rounds = 0
+
+    def run(self) -> None:
+        forest = self.forest
+        n_rows, n_features, sums = self._survey()
+        random = forest._begin(n_features)
+        feature_range = forest._find_feature_range(n_features)
+        held = np.sort(forest._choose_spread_rows(n_rows, random))
+        free = np.setdiff1d(random.choice(n_rows, min(n_rows, 5000), replace=False), held)
+        rows, labels = self._fetch(random.permutation(free)[:2500])
+        none = np.empty(0, np.int64)
+        forest.feature_weights_ = forest._find_weights(rows, labels, none, feature_range, random)
+        forest._set_feature_range(*feature_range)
+        forest._has_rescaled = False
+        forest._trend = None
+        held_rows, held_labels = self._fetch(held)
+        self.parts = self._scale(held)
+        self.n_used = n_rows - len(held)
+        forest.n_samples_seen_ = self.n_used
+        forest._estimate(sums)
+        forest._grove = self._grow(n_features)
+        for number in range(forest._grove.n_trees):
+            renew(forest._grove, number, forest._settings, forest._hyperparameters())
+        self._finish(forest._scale(held_rows), held_labels)
+
+    def _compute(self, task: Callable[..., Any], arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
+        """Return futures of a function of each partition, which is loaded where it is needed."""
+        names = self.table.names
+        tasks = [
+            dask.delayed(task)(number, X, y, names, *more)
+            for number, ((X, y), more) in enumerate(zip(self.table.pairs, arguments, strict=True))
+        ]
+        return list(self.client.compute(tasks))
+
+    def _survey(self) -> tuple[int, int, LabelSums]:
+        n_parts = len(self.table.pairs)
+        found = self.client.gather(self._compute(_survey, [()] * n_parts))
+        self.lengths = [0 if one is None else one.sums.n_rows for one in found]
+        known = [one for one in found if one is not None]
+        if not known:
+            raise ValueError("There are no rows: all partitions are empty.")
+        widths = {len(one.low) for one in known}
+        if len(widths) > 1:
+            raise ValueError(f"Partitions have different numbers of columns: {sorted(widths)}.")
+        forest = self.forest
+        n_features = widths.pop()
+        forest.n_features_in_ = n_features
+        if self.table.names is not None:
+            forest.feature_names_in_ = np.array(self.table.names, dtype=object)
+        forest._seen_range = (
+            np.min([one.low for one in known], axis=0),
+            np.max([one.high for one in known], axis=0),
+        )
+        sums = known[0].sums
+        for one in known[1:]:
+            sums = sums.plus(one.sums)
+        forest._resolution = resolution_of(np.concatenate([one.labels for one in known]))
+        self.tell("rows", sums.n_rows)
+        return sums.n_rows, n_features, sums
+
+    def _local(self, numbers: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+        """Return numbers within each partition, of rows that are numbered from first to last."""
+        ends = np.cumsum(self.lengths)
+        starts = ends - self.lengths
+        return [
+            numbers[(numbers >= start) & (numbers < end)] - start
+            for start, end in zip(starts, ends, strict=True)
+        ]
+
+    def _fetch(self, numbers: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return some rows, with their labels, in the order of their numbers."""
+        chosen = [(local,) for local in self._local(np.sort(numbers))]
+        found = self.client.gather(self._compute(_pick, chosen))
+        n_features = self.forest.n_features_in_
+        rows = [rows for rows, _ in found if len(rows) > 0] or [np.empty((0, n_features))]
+        return np.concatenate(rows), np.concatenate([labels for _, labels in found])
+
+    def _scale(self, held: NDArray[np.int64]) -> list[Any]:
+        local = self._local(held)
+        used = [length - len(one) for length, one in zip(self.lengths, local, strict=True)]
+        starts = np.cumsum([0, *used[:-1]]).tolist()
+        scaling = self.forest._scaling
+        arguments = [(one, start, scaling) for one, start in zip(local, starts, strict=True)]
+        self.used = used
+        return self._compute(_scale, arguments)
+
+    def _grow(self, n_features: int) -> Grove:
+        forest, client = self.forest, self.client
+        seeds = [tuple(int(word) for word in state) for state in forest._random_states]
+        settings = forest._settings
+        tops = [
+            Top(
+                seed,
+                n_features,
+                settings.min_samples_split,
+                settings.lifetime,
+                settings.n_candidate_splits,
+                self.block_rows,
+            )
+            for seed in seeds
+        ]
+        states = [client.submit(_first_blocks, part, len(tops), pure=False) for part in self.parts]
+        waiting = dict.fromkeys(range(len(tops)), 0)
+        while waiting:
+            self.n_rounds += 1
+            asked = [
+                (number, first, tops[number].n_blocks - first) for number, first in waiting.items()
+            ]
+            reports = self._reduce(_report, states, asked)
+            drawn = {
+                number: candidates
+                for (number, _, _), news in zip(asked, reports, strict=True)
+                if (candidates := tops[number].draw(news)) is not None
+            }
+            lefts: dict[int, Left | None] = dict.fromkeys(drawn)
+            if drawn and settings.n_candidate_splits > 1:
+                found = self._reduce(_look_left, states, list(drawn.items()))
+                lefts = dict(zip(drawn, found, strict=True))
+            waiting = {number: tops[number].n_blocks for number in drawn}
+            cuts = {
+                number: tops[number].cut(candidates, lefts[number])
+                for number, candidates in drawn.items()
+            }
+            if cuts:
+                states = [
+                    client.submit(_advance, part, state, cuts, pure=False)
+                    for part, state in zip(self.parts, states, strict=True)
+                ]
+            self.tell("rounds", self.n_rounds)
+        trees, orders = [], []
+        for number, top in enumerate(tops):
+            tree, order = self._grow_subtrees(number, top, states, settings)
+            trees.append(tree)
+            orders.append(order)
+            self.tell("trees", number + 1)
+        return _grove(trees, orders)
+
+    def _reduce(
+        self, task: Callable[..., Any], states: list[Any], arguments: list[Any]
+    ) -> list[Any]:
+        """Return what all partitions say together, joined on the way by the workers."""
+        futures = [
+            self.client.submit(task, part, state, arguments, pure=False)
+            for part, state in zip(self.parts, states, strict=True)
+        ]
+        while len(futures) > 1:
+            futures = [
+                self.client.submit(_join, futures[first : first + _FAN_IN], pure=False)
+                for first in range(0, len(futures), _FAN_IN)
+            ]
+        found: list[Any] = futures[0].result()
+        return found
+
+    def _grow_subtrees(
+        self, number: int, top: Top, states: list[Any], settings: Settings
+    ) -> tuple[Tree, NDArray[np.int32]]:
+        client = self.client
+        closed = [block for block in range(top.n_blocks) if top.kind[block] == CLOSED]
+        leaves = [block for block in range(top.n_blocks) if top.kind[block] == LEAF]
+        n_workers = max(len(client.scheduler_info(n_workers=-1)["workers"]), 1)
+        groups = _balanced(closed, top.reports.n_rows, 4 * n_workers)
+        group_of = np.full(top.n_blocks, -1, np.int32)
+        for group, blocks in enumerate(groups):
+            group_of[blocks] = group
+        split = [
+            client.submit(_split, part, state, number, group_of, len(groups), pure=False)
+            for part, state in zip(self.parts, states, strict=True)
+        ]
+        grown = []
+        for group, blocks in enumerate(groups):
+            pieces = [client.submit(getitem, one, group, pure=False) for one in split]
+            seeds = {
+                int(block): (top.start_time[block], top.random_state(block)) for block in blocks
+            }
+            grown.append(
+                client.submit(_grow_group, pieces, seeds, settings, self.keep_rows, pure=False)
+            )
+        leaf_rows: dict[int, NDArray[np.int32]] = {}
+        if self.keep_rows and leaves:
+            found = client.gather(
+                [
+                    client.submit(_rows_of, part, state, number, leaves, pure=False)
+                    for part, state in zip(self.parts, states, strict=True)
+                ]
+            )
+            leaf_rows = {
+                block: np.concatenate([one[place] for one in found])
+                for place, block in enumerate(leaves)
+            }
+        subtrees: dict[int, Subtree] = {}
+        for one in client.gather(grown):
+            subtrees |= one
+        return join(top, subtrees, leaf_rows)
+
+    def _finish(self, held_rows: NDArray[np.float32], held_labels: NDArray[np.float64]) -> None:
+        """Learn the spread, and keep what is to be kept."""
+        forest = self.forest
+        n_held = len(held_labels)
+        if n_held > 0:
+            forest._learn_spread(held_rows, held_labels)
+        if self.keep_rows:
+            found = self.client.gather(self.parts)
+            forest._rows = np.concatenate([*(part.rows for part in found), held_rows])
+            forest._labels = np.concatenate([*(part.labels for part in found), held_labels])
+            if n_held > 0:
+                forest._grove = linked(forest._grove)
+                end = self.n_used + n_held
+                forest.n_samples_seen_ = end
+                forest._make_room_in_trees(end)
+                forest._extend_all(end, is_due=False)
+        forest._rows = getattr(forest, "_rows", np.empty((0, forest.n_features_in_), np.float32))
+        forest._labels = getattr(forest, "_labels", np.empty(0))
+        forest._maximise_evidence()
+        if not self.keep_rows:
+            if forest._settings.posterior == HIERARCHICAL:
+                forest._log_likelihoods = np.array(
+                    [
+                        log_likelihood(forest._grove, number, forest._hyperparameters())
+                        for number in range(forest._grove.n_trees)
+                    ]
+                )
+            forest._grove = without_rows(forest._grove)
+
+
+def _survey(number: int, X: Any, y: Any, names: Any) -> Survey | None:
+    table, labels = plain(number, X, y, names)
+    if len(table) == 0:
+        return None
+    low, high = np.full(table.shape[1], np.inf), np.full(table.shape[1], -np.inf)
+    survey_features(table, low, high)
+    mean, squared_deviation, largest = survey_labels(labels)
+    if largest > 1e150:
+        raise ValueError(f"Partition {number} of y exceeds 1e150 in size: rescale y.")
+    some = np.unique(labels[:: max(len(labels) // 1000, 1)])
+    return Survey(low, high, LabelSums(len(labels), mean, squared_deviation), some)
+
+
+def _pick(
+    number: int, X: Any, y: Any, names: Any, chosen: NDArray[np.int64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    if len(chosen) == 0:
+        return np.empty((0, 0)), np.empty(0)
+    table, labels = plain(number, X, y, names)
+    return table[chosen], labels[chosen]
+
+
+def _scale(
+    number: int, X: Any, y: Any, names: Any, held: NDArray[np.int64], first: int, scaling: Any
+) -> Part:
+    table, labels = plain(number, X, y, names)
+    is_used = np.ones(len(table), bool)
+    is_used[held] = False
+    n_features = len(scaling[1])
+    rows = np.empty((int(is_used.sum()), n_features), np.float32)
+    if len(rows) > 0:
+        unit, low, width = scaling
+        scale_rows(np.ascontiguousarray(table[is_used]), unit, low, width, rows)
+    return Part(rows, labels[is_used], first)
+
+
+def _first_blocks(part: Part, n_trees: int) -> NDArray[np.int32]:
+    return np.zeros((n_trees, len(part.rows)), np.int32)
+
+
+def _report(
+    part: Part, blocks: NDArray[np.int32], asked: list[tuple[int, int, int]]
+) -> list[Reports]:
+    found = []
+    for number, first, n_blocks in asked:
+        reports = no_reports(n_blocks, part.rows.shape[1])
+        report(part.rows, part.labels, blocks[number], first, reports)
+        found.append(reports)
+    return found
+
+
+def _look_left(
+    part: Part, blocks: NDArray[np.int32], asked: list[tuple[int, Candidates]]
+) -> list[Left]:
+    found = []
+    for number, candidates in asked:
+        shape = candidates.feature.shape
+        left = Left(np.zeros(shape, np.int64), np.zeros(shape))
+        look_left(part.rows, part.labels, blocks[number], candidates, left)
+        found.append(left)
+    return found
+
+
+def _join(found: list[list[Any]]) -> list[Any]:
+    """Join what partitions say about each tree, in their order."""
+    joined = found[0]
+    for more in found[1:]:
+        joined = [one.joined(other) for one, other in zip(joined, more, strict=True)]
+    return joined
+
+
+def _advance(part: Part, blocks: NDArray[np.int32], cuts: dict[int, Cuts]) -> NDArray[np.int32]:
+    moved = blocks.copy()
+    for number, one in cuts.items():
+        follow_cuts(part.rows, one, moved[number])
+    return moved
+
+
+Piece = tuple[NDArray[np.float32], NDArray[np.float64], NDArray[np.int32], NDArray[np.int32]]
+
+
+def _split(
+    part: Part, blocks: NDArray[np.int32], number: int, group_of: NDArray[np.int32], n_groups: int
+) -> list[Piece]:
+    """Return the rows of each group of closed blocks: rows, labels, blocks, numbers."""
+    group = group_of[blocks[number]]
+    order = np.argsort(group, kind="stable")
+    ends = np.searchsorted(group[order], np.arange(n_groups + 1))
+    found = []
+    for one in range(n_groups):
+        chosen = order[ends[one] : ends[one + 1]]
+        numbers = (chosen + part.first).astype(np.int32)
+        found.append((part.rows[chosen], part.labels[chosen], blocks[number][chosen], numbers))
+    return found
+
+
+def _grow_group(
+    pieces: list[Piece],
+    seeds: dict[int, tuple[float, NDArray[np.uint64]]],
+    settings: Settings,
+    keep_rows: bool,
+) -> dict[int, Subtree]:
+    rows, labels, blocks, numbers = (np.concatenate(parts) for parts in zip(*pieces, strict=True))
+    order = np.argsort(blocks, kind="stable")
+    blocks = blocks[order]
+    found = {}
+    for block, (start_time, random_state) in seeds.items():
+        first, stop = np.searchsorted(blocks, [block, block + 1])
+        chosen = order[first:stop]
+        subtree = grow_subtree(
+            rows[chosen],
+            labels[chosen],
+            numbers[chosen],
+            start_time,
+            settings.min_samples_split,
+            settings.lifetime,
+            settings.n_candidate_splits,
+            random_state.copy(),
+        )
+        found[block] = subtree if keep_rows else subtree._replace(row_numbers=numbers[:0])
+    return found
+
+
+def _rows_of(
+    part: Part, blocks: NDArray[np.int32], number: int, wanted: list[int]
+) -> list[NDArray[np.int32]]:
+    return [
+        (np.flatnonzero(blocks[number] == block) + part.first).astype(np.int32) for block in wanted
+    ]
+
+
+def _balanced(blocks: list[int], counts: NDArray[np.int64], n_groups: int) -> list[list[int]]:
+    """Share out blocks among groups of about the same number of rows."""
+    groups: list[list[int]] = [[] for _ in range(min(n_groups, len(blocks)))]
+    sizes = np.zeros(len(groups))
+    for block in sorted(blocks, key=lambda block: -counts[block]):
+        smallest = int(np.argmin(sizes))
+        groups[smallest].append(block)
+        sizes[smallest] += counts[block]
+    return groups
+
+
+def _grove(trees: list[Tree], orders: list[NDArray[np.int32]]) -> Grove:
+    sizes = np.array([len(tree.nodes) for tree in trees], np.int64)
+    n_features = trees[0].boxes.shape[2]
+    shape = len(trees), int(sizes.max())
+    grove = Grove(
+        sizes,
+        np.zeros(shape, NODE),
+        np.zeros((*shape, 2, n_features), np.float32),
+        np.zeros(shape, TALLY),
+        np.stack(orders),
+        is_linked=False,
+    )
+    for number, (nodes, boxes, tallies) in enumerate(trees):
+        size = sizes[number]
+        grove.nodes[number, :size] = nodes
+        grove.boxes[number, :size] = boxes
+        grove.tallies[number, :size] = tallies
+    return grove
