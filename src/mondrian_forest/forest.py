@@ -14,7 +14,7 @@ from numbers import Integral, Real
 from typing import Any, TypeGuard, TypeVar
 
 import numpy as np
-from joblib import Parallel, delayed, effective_n_jobs
+from joblib import Parallel, delayed, effective_n_jobs, parallel_config
 from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import minimize
 from sklearn.base import BaseEstimator, RegressorMixin, clone
@@ -29,10 +29,12 @@ from ._core.learn import (
     Settings,
     allocate_grove,
     copy_tree,
+    learn_alone,
     learn_batch,
     learn_more,
     linked,
     log_likelihood,
+    put,
     renew,
     scratch_like,
     trimmed,
@@ -52,7 +54,10 @@ from ._core.posterior import (
 from ._core.predict import (
     Ensemble,
     ForestMoments,
+    average_part,
     find_leaves,
+    group_parts,
+    merge_parts,
     predict_mixture,
     predict_moments,
 )
@@ -413,7 +418,8 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
             )
             return small.fit(rows, labels).predict  # type: ignore[return-value]
 
-        return learn_weights(np.clip(rows, -FARTHEST, FARTHEST), labels, learn, random)
+        with parallel_config("threading"):  # these are too small to be worth sending elsewhere
+            return learn_weights(np.clip(rows, -FARTHEST, FARTHEST), labels, learn, random)
 
     def _learn_weights_again(self) -> None:
         """Learn the feature weights from the rows seen so far, and rescale these."""
@@ -731,7 +737,17 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
                 ]
             )
 
-        if n_threads == 1:
+        elsewhere = self._other_processes() if len(table) >= _FEWEST_ROWS_FOR_THREADS else None
+        if elsewhere is not None:
+            n_trees = len(ensemble.sizes)
+            parts = group_parts(ensemble, max(1, int(effective_n_jobs(self.n_jobs))))
+            blocks = []
+            for rows in _slices(len(table), _largest_block(_LARGEST_BLOCK, ensemble.depth)):
+                scaled = self._scale(table[rows])
+                found = elsewhere(delayed(average_part)(part, scaled, n_trees) for part in parts)
+                blocks.append(merge_parts(ensemble, found))
+            moments = _join_moments(blocks)
+        elif n_threads == 1:
             moments = predict_all(map)
         else:
             with ThreadPoolExecutor(n_threads) as executor:
@@ -828,6 +844,14 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
         _check_n_jobs(self.n_jobs)
         return min(int(effective_n_jobs(self.n_jobs)), _N_CPUS)
 
+    def _other_processes(self) -> Parallel | None:
+        """Return how to use other processes, if joblib is configured to.
+
+        As in ``with joblib.parallel_config("dask")``. Without that, threads are faster.
+        """
+        parallel = Parallel(n_jobs=self.n_jobs, prefer="threads")
+        return None if getattr(parallel._backend, "supports_sharedmem", False) else parallel
+
     def _is_frozen(self) -> bool:
         return len(self._rows) < self.n_samples_seen_
 
@@ -836,6 +860,17 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
         rows, labels = self._rows[: self.n_samples_seen_], self._labels[: self.n_samples_seen_]
         hyperparameters = self._hyperparameters()
         grove = allocate_grove(len(self._random_states), *self._rows.shape, is_linked=False)
+        elsewhere = self._other_processes()
+        if elsewhere is not None:
+            learned = elsewhere(
+                delayed(learn_alone)(rows, labels, self._settings, hyperparameters, state)
+                for state in self._random_states
+            )
+            for number, one in enumerate(learned):
+                put(grove, number, one)
+                self._random_states[number] = one.random_state
+            self._grove = grove
+            return
         free: list[NDArray[np.float32]] = []  # used again, since fresh memory is slow at first
 
         def learn(number: int) -> None:

@@ -91,6 +91,39 @@ class TestFit:
         assert "cannot learn more" in complaint
 
 
+class TestManyFiles:
+    @pytest.fixture(scope="class")
+    def files(self, folder, tmp_path_factory):
+        files = tmp_path_factory.mktemp("files")
+        table = TableFile(folder / "houses.csv").read()
+        pa.parquet.write_table(table.slice(0, 250), files / "a.parquet", row_group_size=100)
+        pa.parquet.write_table(table.slice(250), files / "b.parquet")
+        return files
+
+    def test_a_pattern_stands_for_all_of_them(self, files, tmp_path):
+        fitted = "fit", files / "*.parquet", *FIT, "--json", "-o", tmp_path / "m.mf"
+        assert json.loads(succeed(*fitted).stdout)["rows"] == 400
+        assert json.loads(succeed(*fitted, "--stream").stdout)["rows"] == 400
+        assert "There is no file" in refuse("fit", files / "*.csv", *FIT)
+
+    def test_processes_of_dask(self, files, tmp_path):
+        pytest.importorskip("distributed", reason="Dask is not installed")
+        fitted = "fit", files / "*.parquet", *FIT, "--drop", "id", "-o", tmp_path / "m.mf"
+        assert json.loads(succeed(*fitted, "--workers", 2, "--json").stdout)["rows"] == 400
+        found = json.loads(
+            succeed("evaluate", tmp_path / "m.mf", files / "b.parquet", "--json").stdout
+        )
+        assert found["rmse"] < 60
+        refuse(*fitted, "--workers", 2, "--holdout", 0.1, code=2)
+        assert "no Dask scheduler" in refuse(*fitted, "--dask", "tcp://127.0.0.1:1")
+
+    def test_files_that_do_not_fit_together(self, files, tmp_path):
+        (tmp_path / "a.csv").write_text("x,price\n1,2\n")
+        (tmp_path / "b.csv").write_text("z,price\n1,2\n")
+        complaint = refuse("fit", tmp_path / "*.csv", *FIT, "-o", tmp_path / "m.mf")
+        assert "Not all files have a column 'x'" in complaint
+
+
 class TestFitRefuses:
     @pytest.mark.parametrize(
         ("content", "message"),

@@ -49,23 +49,26 @@ def statistics(order, settings, seed, chunk=None):
     found = []
     for state in random_states(np.random.SeedSequence([7, seed]), N_TREES):
         tree = grown(rows, labels, settings, state[None], chunk)
-        space = routed(tree, QUERY, settings.lifetime)
-        moments = predict_moments(forest_of([tree], PRIOR, settings.lifetime), QUERY)
-        found.append(
-            {
-                "leaves": np.sum(tree.left_child < 0),
-                "nodes on the path": len(space.visits.node),
-                "depth": tree.depth,
-                "root time": tree.split_time[0],
-                "root feature": tree.split_feature[0],
-                "root threshold": tree.threshold[0],
-                "first weight": space.exits.weight[0],
-                "largest weight": space.exits.weight.max(),
-                "mean": moments.mean[0],
-                "variance": moments.posterior[0] + moments.branching[0],
-            }
-        )
+        found.append(measures(tree, settings.lifetime))
     return {name: np.array([row[name] for row in found]) for name in found[0]}
+
+
+def measures(tree, lifetime):
+    """Return what tells trees of different laws apart."""
+    space = routed(tree, QUERY, lifetime)
+    moments = predict_moments(forest_of([tree], PRIOR, lifetime), QUERY)
+    return {
+        "leaves": np.sum(tree.left_child < 0),
+        "nodes on the path": len(space.visits.node),
+        "depth": tree.depth,
+        "root time": tree.split_time[0],
+        "root feature": tree.split_feature[0],
+        "root threshold": tree.threshold[0],
+        "first weight": space.exits.weight[0],
+        "largest weight": space.exits.weight.max(),
+        "mean": moments.mean[0],
+        "variance": moments.posterior[0] + moments.branching[0],
+    }
 
 
 def p_value(name, one, other):

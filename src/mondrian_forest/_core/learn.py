@@ -136,6 +136,40 @@ def learn_batch(
     renew(grove, number, settings, hyperparameters)
 
 
+class LearnedTree(NamedTuple):
+    """One tree on its own, as another process returns it."""
+
+    tree: Tree
+    row_order: NDArray[np.int32]
+    random_state: NDArray[np.uint64]
+
+
+def learn_alone(
+    rows: NDArray[np.float32],
+    labels: NDArray[np.float64],
+    settings: Settings,
+    hyperparameters: Hyperparameters,
+    random_state: NDArray[np.uint64],
+) -> LearnedTree:
+    """Sample one tree as ``learn_batch`` does, without changing anything."""
+    rows = np.require(rows, requirements="W")  # as the kernels are compiled for: maps are read-only
+    labels = np.require(labels, requirements="W")
+    state = random_state.copy()
+    grove = allocate_grove(1, *rows.shape, is_linked=False)
+    learn_batch(grove, 0, rows, labels, settings, hyperparameters, state)
+    nodes, boxes, tallies = (array.copy() for array in grove.tree(0))
+    return LearnedTree(Tree(nodes, boxes, tallies), grove.row_numbers[0].copy(), state)
+
+
+def put(grove: Grove, number: int, learned: LearnedTree) -> None:
+    """Take in a tree from another process."""
+    size = len(learned.tree.nodes)
+    grove.sizes[number] = size
+    for array, content in zip((grove.nodes, grove.boxes, grove.tallies), learned.tree, strict=True):
+        array[number, :size] = content
+    grove.row_numbers[number, : len(learned.row_order)] = learned.row_order
+
+
 def learn_more(
     grove: Grove,
     first: int,

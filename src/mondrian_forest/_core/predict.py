@@ -485,6 +485,55 @@ def predict_moments(
     return _merged(ensemble, groups)
 
 
+def group_parts(ensemble: Ensemble, n_parts: int) -> list[Ensemble]:
+    """Return parts of a forest, each of whole groups, that other processes can average."""
+    n_trees = len(ensemble.sizes)
+    size = _group_size(n_trees)
+    n_groups = -(-n_trees // size)
+    ends = [n_groups * part // n_parts * size for part in range(n_parts)] + [n_trees]
+    return [
+        ensemble._replace(
+            sizes=ensemble.sizes[first:stop],
+            nodes=ensemble.nodes[first:stop],
+            boxes=ensemble.boxes[first:stop],
+        )
+        for first, stop in pairwise(ends)
+        if first < stop
+    ]
+
+
+def average_part(part: Ensemble, rows: NDArray[np.float32], n_trees: int) -> NDArray[np.float64]:
+    """Average the groups of a part of a forest of ``n_trees`` trees."""
+    size = _group_size(n_trees)
+    n_groups = -(-len(part.sizes) // size)
+    rows = np.require(rows, requirements="W")  # as below
+    nodes = np.require(part.nodes, requirements="W")
+    boxes = np.require(part.boxes, requirements="W")
+    sizes = np.require(part.sizes, requirements="W")
+    groups = empty((n_groups, len(ForestMoments._fields), len(rows)), np.float64)
+    with _borrowed_workspace(part, len(rows)) as space:
+        _average_groups(
+            sizes,
+            nodes,
+            boxes,
+            part.posterior,
+            part.hyperparameters,
+            part.lifetime,
+            rows,
+            size,
+            0,
+            n_groups,
+            space,
+            groups,
+        )
+    return groups
+
+
+def merge_parts(ensemble: Ensemble, parts: list[NDArray[np.float64]]) -> ForestMoments:
+    """Return the moments of a forest from those of its parts, in their order."""
+    return _merged(ensemble, np.concatenate(parts))
+
+
 class _TreeComponents(NamedTuple):
     """The components of one tree, of all rows, in the order of the tree."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from time import perf_counter
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -21,9 +21,14 @@ from .common import (
     split_names,
 )
 
+if TYPE_CHECKING:
+    from mondrian_forest.tables import TableForest
+
 
 def fit(
-    table: Annotated[Path, typer.Argument(help="CSV (also .csv.gz), Parquet or Arrow file.")],
+    table: Annotated[
+        str, typer.Argument(help="CSV (also .csv.gz), Parquet or Arrow file, or 'data/*.parquet'.")
+    ],
     target: Annotated[str, typer.Option("--target", "-t", help="The column to predict.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="The model file.")] = Path(
         "model.mf"
@@ -52,6 +57,12 @@ def fit(
     rows: Annotated[
         bool, typer.Option(help="Keep the rows in the file, so that it can learn more.")
     ] = True,
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Fit with so many processes of Dask.")
+    ] = None,
+    dask: Annotated[
+        str | None, typer.Option(help="Fit on a Dask cluster, as in tcp://10.0.0.1:8786.")
+    ] = None,
     delimiter: Delimiter = None,
     jobs: Jobs = -1,
     seed: Annotated[int, typer.Option(min=0, max=2**31, help="Random seed.")] = 0,
@@ -66,14 +77,19 @@ def fit(
 
     Example: mondrian fit houses.csv --target price --holdout 0.1 -o houses.mf
     """
+    if (workers or dask) and (holdout or stream or (workers and dask)):
+        typer.echo("--workers or --dask go without each other, --holdout and --stream.", err=True)
+        raise typer.Exit(2)
     if not (output.parent.is_dir() and not output.is_dir()):
         fail(f"The model cannot be saved as {str(output)!r}: name a file in a folder.")
     with faults_told():
         from mondrian_forest import PAPER
-        from mondrian_forest.tables import TableFile, TableForest
-        from mondrian_forest.tables.learning import fit_batches
+        from mondrian_forest.tables import TableFile
+        from mondrian_forest.tables.files import concatenated, find_files
+        from mondrian_forest.tables.learning import Learned, fit_batches
 
-        file = TableFile(table, delimiter=delimiter)
+        paths = find_files(table)
+        file = TableFile(paths[0], delimiter=delimiter)
         chosen = split_names(columns)
         if drop is not None:
             left_out = split_names(drop) or []
@@ -82,8 +98,9 @@ def fit(
                     fail(f"There is no column {name!r} to leave out.")
             kept = chosen if chosen is not None else file.names
             chosen = [name for name in kept if name not in (*left_out, target)]
-        if chosen is not None:  # the others need not be read
-            file = TableFile(table, delimiter=delimiter, columns=[*chosen, target])
+        # Columns that are left out need not be read.
+        read = None if chosen is None else [*chosen, target]
+        files = [TableFile(path, delimiter=delimiter, columns=read) for path in paths]
         parameters: dict[str, Any] = {"n_estimators": trees, "n_jobs": jobs}
         if paper:
             parameters |= PAPER
@@ -91,28 +108,72 @@ def fit(
             parameters["min_samples_split"] = min_samples_split
 
         start = perf_counter()
-        total = file.n_rows
-        with progress_shown("Learning", total) as progress:
-            result = fit_batches(
-                file.batches(batch_rows) if stream else [file.read()],
+        counts = [file.n_rows for file in files]
+        total = None if None in counts else sum(count or 0 for count in counts)
+        shared: dict[str, Any] = {"columns": chosen, "impute": impute, "random_state": seed}
+        result: Learned | None = None
+        if workers or dask:
+            model = _fit_elsewhere(
+                paths,
                 target,
-                holdout=holdout,
-                columns=chosen,
-                impute=impute,
-                random_state=seed,
-                on_rows=lambda n_rows: progress.update(progress.task_ids[0], completed=n_rows),
+                workers,
+                dask,
+                keep_rows=rows,
+                delimiter=delimiter,
+                **shared,
                 **parameters,
             )
-            progress.update(progress.task_ids[0], description="Saving")
-            result.model.save(output, rows=rows)
-        model: TableForest = result.model
+            model.save(output, rows=rows)
+        else:
+            with progress_shown("Learning", total) as progress:
+                task = progress.task_ids[0]
+                result = fit_batches(
+                    (batch for file in files for batch in file.batches(batch_rows))
+                    if stream
+                    else [concatenated([file.read() for file in files])],
+                    target,
+                    holdout=holdout,
+                    on_rows=lambda n_rows: progress.update(task, completed=n_rows),
+                    **shared,
+                    **parameters,
+                )
+                progress.update(task, description="Saving")
+                result.model.save(output, rows=rows)
+            model = result.model
         found: dict[str, Any] = {
             "rows": model.forest.n_samples_seen_,
             "features": len(model.encoder.feature_names),
             "seconds": perf_counter() - start,
         }
-        if result.scores is not None:
+        if result is not None and result.scores is not None:
             found |= {"rows held out": result.n_held_out, **result.scores}
         show(found | {"model": str(output)}, json)
         if not json:
-            messages().print(f"Next: mondrian predict {output} {table} --quantiles 0.05,0.5,0.95")
+            messages().print(f"Next: mondrian predict {output} NEW.csv --quantiles 0.05,0.5,0.95")
+
+
+def _fit_elsewhere(
+    paths: list[Path], target: str, workers: int | None, address: str | None, **options: Any
+) -> TableForest:
+    """Fit on processes of Dask, here or elsewhere."""
+    from mondrian_forest.distributed.collections import Client, ClusterLost
+    from mondrian_forest.distributed.tables import fit_files
+
+    console = messages()
+    with console.status("Starting processes ...") as status:
+        here = {"n_workers": workers, "threads_per_worker": 1, "host": "127.0.0.1"}
+        try:
+            client = Client(address) if address else Client(**here, dashboard_address=None)
+        except (OSError, TimeoutError, ValueError):
+            fail(f"There is no Dask scheduler at {address!r}.")
+        with client:
+            try:
+                return fit_files(
+                    [path.resolve() for path in paths],
+                    target,
+                    client=client,
+                    progress=lambda what, count: status.update(f"Learning: {count:,} {what}"),
+                    **options,
+                )
+            except ClusterLost as error:
+                fail(str(error))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import glob
 import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -98,6 +99,19 @@ class TableFile:
             with self._told():
                 return int(pa.parquet.ParquetFile(self.path).metadata.num_rows)
         return None
+
+    @property
+    def n_row_groups(self) -> int:
+        """The number of parts that can be read by themselves: of a Parquet file its row groups."""
+        if self.kind == _PARQUET:
+            with self._told():
+                return max(int(pa.parquet.ParquetFile(self.path).num_row_groups), 1)
+        return 1
+
+    def read_group(self, number: int) -> Any:
+        """Return one row group of a Parquet file."""
+        with self._told(), pa.parquet.ParquetFile(self.path) as file:
+            return file.read_row_group(number, columns=self._columns)
 
     def read(self) -> Any:
         """Return the whole table."""
@@ -220,6 +234,33 @@ class TableFile:
             raise TableError(
                 f"{str(self.path)!r} is no sound {self.kind} file: {reason}."
             ) from None
+
+
+def find_files(name: str) -> list[Path]:
+    """Return the files that a name, or a pattern such as ``data/*.parquet``, stands for."""
+    if not any(mark in name for mark in "*?["):
+        return [Path(name)]
+    found = sorted(Path(match) for match in glob.glob(name, recursive=True))
+    if not found:
+        raise TableError(f"There is no file {name!r}.")
+    return found
+
+
+def concatenated(tables: list[Any]) -> Any:
+    """Return one table of several with the same columns."""
+    if len(tables) == 1:
+        return tables[0]
+    names = tables[0].column_names
+    for table in tables[1:]:
+        missing = [name for name in names if name not in table.column_names]
+        if missing:
+            raise TableError(f"Not all files have a column {missing[0]!r}.")
+    try:
+        return pa.concat_tables(
+            [table.select(names) for table in tables], promote_options="permissive"
+        )
+    except pa.ArrowException as error:
+        raise TableError(f"The files do not fit together: {error}.") from None
 
 
 def sample_rows(batches: Iterable[Any], most_rows: int, seed: int = 0) -> tuple[Any, int]:

@@ -1,0 +1,84 @@
+"""A table in many files, learned by many processes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..forest import MondrianForestRegressor
+from ..tables import TableEncoder, TableFile, TableForest
+from .collections import Client, dask
+from .fit import fit
+
+
+def fit_files(
+    paths: Sequence[Path],
+    target: str,
+    *,
+    columns: Sequence[str] | None = None,
+    impute: bool = False,
+    delimiter: str | None = None,
+    random_state: int = 0,
+    client: Client | None = None,
+    block_rows: int = 200_000,
+    keep_rows: bool = True,
+    progress: Callable[[str, int], None] | None = None,
+    **parameters: Any,
+) -> TableForest:
+    """Fit to a table in several files; each file, and of Parquet each row group, is a partition.
+
+    How columns become features is decided by the first rows of the first file.
+
+    Parameters
+    ----------
+    paths : sequence of Path
+        All processes must be able to read them.
+    target, columns, impute, random_state, **parameters
+        As for ``TableForest.fit``.
+    delimiter : str, default=None
+        Of CSV files.
+    client, block_rows, keep_rows, progress
+        As for :func:`fit`.
+    """
+    wanted = None if columns is None else [*columns, target]
+    first = TableFile(paths[0], delimiter=delimiter, columns=wanted)
+    head = next(iter(first.batches()), None)
+    if head is None:
+        raise ValueError(f"{str(paths[0])!r} has no rows.")
+    encoder, _, _ = TableEncoder.learn(
+        head, target, columns=columns, impute=impute, random_state=random_state
+    )
+    text = encoder.to_json()
+    rows, labels = [], []
+    for path in paths:
+        n_groups = TableFile(path, delimiter=delimiter).n_row_groups
+        for group in range(n_groups):
+            part = dask.delayed(partial(_read, path, group, n_groups, delimiter, text))()
+            shape = (np.nan, len(encoder.feature_names))
+            rows.append(dask.array.from_delayed(part[0], shape, np.float64))
+            labels.append(dask.array.from_delayed(part[1], (np.nan,), np.float64))
+    forest = fit(
+        MondrianForestRegressor(random_state=random_state, **parameters),
+        dask.array.concatenate(rows, allow_unknown_chunksizes=True),
+        dask.array.concatenate(labels, allow_unknown_chunksizes=True),
+        client=client,
+        block_rows=block_rows,
+        keep_rows=keep_rows,
+        progress=progress,
+    )
+    return TableForest(forest, encoder)
+
+
+def _read(
+    path: Path, group: int, n_groups: int, delimiter: str | None, text: str
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    encoder = TableEncoder.from_json(text)
+    wanted = [*(column.name for column in encoder.columns), encoder.target]
+    file = TableFile(path, delimiter=delimiter, types=encoder.types, columns=wanted)
+    table = file.read_group(group) if n_groups > 1 else file.read()
+    return encoder.features(table), encoder.labels(table)

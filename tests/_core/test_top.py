@@ -1,0 +1,72 @@
+import numpy as np
+import pytest
+
+from mondrian_forest._core.learn import Settings
+from mondrian_forest._core.posterior import HIERARCHICAL
+from mondrian_forest._core.top import CLOSED, Left, Reports, no_reports, report
+from mondrian_forest._core.tree import RowOrder
+from parts import grow_in_parts
+from trees import check_tree_invariants, small_table
+
+
+@pytest.mark.parametrize("n_candidates", [1, 3])
+@pytest.mark.parametrize("most_rows", [1, 4, 100])
+@pytest.mark.parametrize("min_samples_split", [2, 5])
+def test_the_tree_is_sound_and_does_not_depend_on_the_parts(
+    n_candidates, most_rows, min_samples_split
+):
+    rows, labels = small_table(2, 30)
+    settings = Settings(min_samples_split, np.inf, HIERARCHICAL, n_candidates)
+    trees = [
+        grow_in_parts(rows, labels, sizes, settings, (5, 1), most_rows)
+        for sizes in ([30], [1, 9, 0, 20], [15, 15])
+    ]
+    for top, tree, order in trees:
+        check_tree_invariants(tree, rows, RowOrder(order), min_samples_split, labels=labels)
+        assert (top.kind == [CLOSED]) == (most_rows == 100)
+        for name in ("left_child", "split_feature", "threshold", "split_time"):
+            np.testing.assert_array_equal(tree.nodes[name], trees[0][1].nodes[name])
+        np.testing.assert_array_equal(tree.boxes, trees[0][1].boxes)
+        np.testing.assert_array_equal(np.sort(order), np.arange(30))
+
+
+def test_reports_of_parts_join_to_that_of_all_rows():
+    rows, labels = small_table(0, 20)
+    blocks = np.random.default_rng(0).integers(3, 7, 20).astype(np.int32)
+    blocks[:2] = 1  # of an older block
+    whole = no_reports(4, 3)
+    report(rows, labels, blocks, 3, whole)
+    joined = no_reports(4, 3)
+    for part in (slice(0, 5), slice(5, 5), slice(5, 20)):
+        news = no_reports(4, 3)
+        report(rows[part], labels[part], blocks[part], 3, news)
+        joined = joined.joined(news)
+    for one, other in zip(whole, joined, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-12)
+    for block in range(4):
+        inside = labels[blocks == block + 3]
+        assert whole.n_rows[block] == len(inside)
+        assert whole.squared_deviation[block] == pytest.approx(inside.var() * len(inside))
+
+
+def test_the_best_of_several_cuts_is_made():
+    rows = np.array([[0.0], [0.1], [0.2], [1.0]], np.float32)
+    labels = np.array([0.0, 0.0, 0.0, 9.0])
+    settings = Settings(2, np.inf, HIERARCHICAL, 200)
+    for number in range(20):
+        _, tree, _ = grow_in_parts(rows, labels, [2, 2], settings, (1, number), 1)
+        assert 0.2 <= tree.threshold[0] < 1.0
+
+
+def test_what_is_left_adds_up():
+    one = Left(np.ones((1, 2), np.int64), np.full((1, 2), 0.5))
+    found = one.joined(one)
+    np.testing.assert_array_equal(found.n_rows, [[2, 2]])
+    np.testing.assert_array_equal(found.deviation, [[1.0, 1.0]])
+
+
+def test_nothing_is_known_of_blocks_without_rows():
+    nothing = no_reports(2, 3)
+    some = Reports(np.zeros((2, 2, 3), np.float32), np.ones(2, np.int64), np.ones(2), np.ones(2))
+    for one, other in zip(nothing.joined(some), some, strict=True):
+        np.testing.assert_array_equal(one, other)

@@ -1,0 +1,310 @@
+"""On a real cluster of several processes, on loopback."""
+
+import os
+import signal
+import threading
+import time
+
+import joblib
+import numpy as np
+import pandas as pd
+import pytest
+
+pytest.importorskip("distributed", reason="Dask is not installed")
+
+import dask.array as da
+import dask.dataframe as dd
+
+from distributed import Client, LocalCluster
+from mondrian_forest import PAPER, MondrianForestRegressor
+from mondrian_forest.distributed import ClusterLost, fit, learn, predict
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # of Dask's own, when clusters start and stop
+
+PARAMETERS = {"n_estimators": 3, "random_state": 0}
+
+
+def stream(n_rows=2000, seed=0):
+    random = np.random.default_rng(seed)
+    X = random.random((n_rows, 3))
+    return X, np.sin(5 * X[:, 0]) + 0.1 * random.normal(size=n_rows)
+
+
+def arrays(X, y, chunk):
+    return da.from_array(X, (chunk, X.shape[1])), da.from_array(y, chunk)
+
+
+def new_cluster(n_workers=2):
+    return LocalCluster(
+        n_workers=n_workers, threads_per_worker=1, dashboard_address=None, host="127.0.0.1"
+    )
+
+
+@pytest.fixture(scope="module")
+def client():
+    with new_cluster() as cluster, Client(cluster) as client:
+        yield client
+
+
+def same_trees(one, other):
+    np.testing.assert_array_equal(one._grove.sizes, other._grove.sizes)
+    for a, b in zip(one.trees_, other.trees_, strict=True):
+        for name in ("left_child", "split_feature", "threshold", "split_time"):
+            np.testing.assert_array_equal(a.nodes[name], b.nodes[name])
+        np.testing.assert_array_equal(a.boxes, b.boxes)
+
+
+@pytest.mark.usefixtures("client")
+class TestTreesOnOtherProcesses:
+    @pytest.mark.parametrize("backend", ["loky", "dask"])
+    @pytest.mark.parametrize("settings", [PAPER, {}], ids=["paper", "default"])
+    def test_results_are_the_local_ones_bit_for_bit(self, backend, settings):
+        X, y = stream(400)
+        local = MondrianForestRegressor(20, random_state=0, **settings).fit(X, y)
+        expected = local.predict(X, return_std=True)
+        with joblib.parallel_config(backend, n_jobs=2):
+            forest = MondrianForestRegressor(20, random_state=0, **settings).fit(X, y)
+            found = forest.predict(X, return_std=True)
+        np.testing.assert_array_equal(found, expected)
+        same_trees(forest, local)
+        X, y = stream(10, seed=1)
+        np.testing.assert_array_equal(
+            forest.partial_fit(X, y).predict(X), local.partial_fit(X, y).predict(X)
+        )
+
+    def test_the_work_is_done_by_the_workers(self, client):
+        X, y = stream(300)
+        scheduler = client.cluster.scheduler
+        before = scheduler.transition_counter
+        with joblib.parallel_config("dask"):
+            MondrianForestRegressor(6, random_state=0, **PAPER).fit(X, y)
+        assert scheduler.transition_counter > before + 6
+
+
+@pytest.mark.usefixtures("client")
+class TestFit:
+    @pytest.mark.parametrize("settings", [PAPER, {}], ids=["paper", "default"])
+    def test_trees_do_not_depend_on_partitions(self, settings, client):
+        X, y = stream()
+        forest = MondrianForestRegressor(**PARAMETERS, **settings)
+        found = [
+            fit(forest, *arrays(X, y, chunk), client=client, block_rows=150)
+            for chunk in (2000, 700, 90)
+        ]
+        for one in found[1:]:
+            same_trees(one, found[0])
+            np.testing.assert_allclose(one.predict(X), found[0].predict(X), rtol=1e-9)
+        assert not hasattr(forest, "_grove")
+        assert found[0].score(X, y) > 0.7
+
+    def test_what_comes_out_is_an_ordinary_forest(self, tmp_path):
+        X, y = stream()
+        forest = fit(MondrianForestRegressor(**PARAMETERS), *arrays(X, y, 500), block_rows=200)
+        assert forest.n_samples_seen_ == 2000
+        forest.save(tmp_path / "model.mf")  # which checks every index when it is loaded
+        again = MondrianForestRegressor.load(tmp_path / "model.mf")
+        np.testing.assert_array_equal(again.predict(X), forest.predict(X))
+        more = again.partial_fit(X[:50], y[:50])
+        assert more.n_samples_seen_ == 2050
+        assert np.isfinite(more.predict_distribution(X[:20]).logpdf(y[:20])).all()
+
+    def test_a_data_frame_with_empty_partitions_of_unknown_length(self):
+        X, y = stream(600)
+        frame = pd.DataFrame(X, columns=["a", "b", "c"]).assign(target=y)
+        ddf = dd.from_pandas(frame, npartitions=6)
+        ddf = dd.concat([ddf, ddf[ddf.a > 5.0], ddf[ddf.b > 0.5]])
+        forest = fit(MondrianForestRegressor(**PARAMETERS, **PAPER), ddf, "target", block_rows=100)
+        assert list(forest.feature_names_in_) == ["a", "b", "c"]
+        assert forest.n_samples_seen_ == 600 + (X[:, 1] > 0.5).sum()
+        whole = MondrianForestRegressor(3, random_state=1, **PAPER)
+        table = ddf.compute()
+        whole.fit(table[["a", "b", "c"]], table["target"])
+        assert forest.prior_mean_ == pytest.approx(whole.prior_mean_)
+        assert forest.prior_scale_ == pytest.approx(whole.prior_scale_)
+        np.testing.assert_array_equal(forest.feature_range_, whole.feature_range_)
+
+    def test_without_rows_it_is_frozen_and_predicts_the_same(self):
+        X, y = stream()
+        setting = MondrianForestRegressor(**PARAMETERS, **PAPER)
+        whole = fit(setting, *arrays(X, y, 500), block_rows=200)
+        frozen = fit(setting, *arrays(X, y, 500), block_rows=200, keep_rows=False)
+        np.testing.assert_array_equal(frozen.predict(X), whole.predict(X))
+        np.testing.assert_allclose(
+            frozen.log_marginal_likelihood_, whole.log_marginal_likelihood_, rtol=1e-12
+        )
+        with pytest.raises(ValueError, match="cannot learn more"):
+            frozen.partial_fit(X, y)
+
+    def test_rows_that_are_all_alike(self):
+        X, y = np.ones((300, 2)), np.arange(300.0)
+        forest = fit(
+            MondrianForestRegressor(**PARAMETERS, **PAPER), *arrays(X, y, 90), block_rows=10
+        )
+        assert forest._grove.sizes.tolist() == [1, 1, 1]
+        assert forest.predict([[1.0, 1.0]])[0] == pytest.approx(149.5, rel=1e-3)
+
+    def test_progress_is_told(self):
+        told = []
+        X, y = stream(500)
+        fit(
+            MondrianForestRegressor(**PARAMETERS, **PAPER),
+            *arrays(X, y, 100),
+            block_rows=50,
+            progress=lambda what, count: told.append((what, count)),
+        )
+        assert told[0] == ("rows", 500)
+        assert told[-1] == ("trees", 3)
+        assert ("rounds", 3) in told
+
+
+@pytest.mark.usefixtures("client")
+class TestFitRefuses:
+    def partitions(self, change):
+        X, y = stream(300)
+        frame = pd.DataFrame(X, columns=["a", "b", "c"]).assign(target=y)
+        ddf = dd.from_pandas(frame, npartitions=3)
+        return ddf.map_partitions(change, meta=ddf._meta, enforce_metadata=False)
+
+    @pytest.mark.parametrize(
+        ("column", "value", "message"),
+        [
+            ("b", np.nan, "Partition 1 of X has NaN or infinite values in b"),
+            ("c", np.inf, "Partition 1 of X has NaN or infinite values in c"),
+            ("a", "text", "Partition 1 of X holds .* in column 'a'"),
+            ("target", np.nan, "Partition 1 of y has NaN"),
+        ],
+    )
+    def test_a_partition_is_named_by_its_number(self, column, value, message):
+        def change(part):
+            if 100 in part.index:
+                part = part.astype({column: object}) if isinstance(value, str) else part.copy()
+                part.loc[part.index[0], column] = value
+            return part
+
+        with pytest.raises(ValueError, match=message):
+            fit(MondrianForestRegressor(**PARAMETERS), self.partitions(change), "target")
+
+    def test_other_columns_in_one_partition(self):
+        def change(part):
+            return part.rename(columns={"a": "z"}) if 100 in part.index else part
+
+        with pytest.raises(ValueError, match="Partition 1 has the columns z, b, c"):
+            fit(MondrianForestRegressor(**PARAMETERS), self.partitions(change), "target")
+
+    def test_what_makes_no_sense(self):
+        X, y = stream(100)
+        forest = MondrianForestRegressor(**PARAMETERS)
+        rows, labels = arrays(X, y, 50)
+        with pytest.raises(ValueError, match="must be a Dask DataFrame"):
+            fit(forest, X, y)
+        with pytest.raises(ValueError, match="y must be a Dask series"):
+            fit(forest, rows, y)
+        with pytest.raises(ValueError, match="2 partitions, and y 4"):
+            fit(forest, rows, labels.rechunk(25))
+        with pytest.raises(ValueError, match="has no trend"):
+            fit(MondrianForestRegressor(trend="linear"), rows, labels)
+        with pytest.raises(ValueError, match="block_rows"):
+            fit(forest, rows, labels, block_rows=0)
+        with pytest.raises(ValueError, match="n_estimators"):
+            fit(MondrianForestRegressor(0), rows, labels)
+        frame = dd.from_pandas(pd.DataFrame(X, columns=["a", "b", "c"]), npartitions=2)
+        with pytest.raises(ValueError, match="no column 'd'"):
+            fit(forest, frame, "d")
+        with pytest.raises(ValueError, match="all partitions are empty"):
+            fit(forest, frame[frame.a > 7], "c")
+
+
+@pytest.mark.usefixtures("client")
+class TestPredict:
+    def test_arrays_and_frames_lazily(self):
+        X, y = stream(600)
+        forest = MondrianForestRegressor(**PARAMETERS).fit(X, y)
+        mean, std = forest.predict(X, return_std=True)
+        low, high = forest.predict_quantiles(X, [0.1, 0.9]).T
+        expected = np.column_stack([mean, std, low, high])
+        rows, _ = arrays(X, y, 130)
+        lazy = predict(forest, rows, std=True, quantiles=[0.1, 0.9])
+        assert lazy.shape == (600, 4)
+        np.testing.assert_allclose(lazy.compute(), expected)
+        frame = pd.DataFrame(X, columns=["a", "b", "c"])
+        named = MondrianForestRegressor(**PARAMETERS).fit(frame, y)
+        ddf = dd.from_pandas(frame, npartitions=4)
+        found = predict(named, ddf[ddf.a > 0.5], std=True, quantiles=[0.1, 0.9]).compute()
+        assert list(found.columns) == ["prediction", "std", "q0.1", "q0.9"]
+        np.testing.assert_allclose(found, expected[X[:, 0] > 0.5])
+        assert list(found.index) == np.flatnonzero(X[:, 0] > 0.5).tolist()
+        with pytest.raises(ValueError, match="between 0 and 1"):
+            predict(forest, rows, quantiles=[2.0])
+
+
+@pytest.mark.usefixtures("client")
+class TestLearn:
+    def test_partitions_and_batches_are_learned_in_turn(self):
+        X, y = stream(600)
+        expected = MondrianForestRegressor(**PARAMETERS)
+        for start in range(0, 600, 200):
+            expected.partial_fit(X[start : start + 200], y[start : start + 200])
+        found = learn(MondrianForestRegressor(**PARAMETERS), *arrays(X, y, 200), progress=False)
+        np.testing.assert_array_equal(found.predict(X), expected.predict(X))
+        batches = ((X[i : i + 200], y[i : i + 200]) for i in range(0, 600, 200))
+        again = learn(MondrianForestRegressor(**PARAMETERS), batches)
+        np.testing.assert_array_equal(again.predict(X), expected.predict(X))
+        frame = pd.DataFrame(X, columns=["a", "b", "c"]).assign(y=y)
+        named = learn(MondrianForestRegressor(**PARAMETERS), dd.from_pandas(frame, 3), "y")
+        assert list(named.feature_names_in_) == ["a", "b", "c"]
+        with pytest.raises(ValueError, match="no rows to learn"):
+            learn(MondrianForestRegressor(), [])
+
+
+class TestFaults:
+    def test_a_worker_that_is_killed_changes_nothing(self):
+        X, y = stream(3000)
+        forest = MondrianForestRegressor(4, random_state=0, **PAPER)
+        with new_cluster(3) as cluster, Client(cluster) as client:
+            rows, labels = arrays(X, y, 100)
+            expected = fit(forest, rows, labels, client=client, block_rows=100)
+            pids = list(client.run(os.getpid).values())
+            killed = []
+
+            def kill(what, count):
+                if (what, count) in (("rounds", 3), ("trees", 2)) and len(killed) < 2:
+                    killed.append(pids.pop())
+                    os.kill(killed[-1], signal.SIGKILL)
+
+            found = fit(forest, rows, labels, client=client, block_rows=100, progress=kill)
+            assert len(killed) == 2
+        same_trees(found, expected)
+        np.testing.assert_array_equal(found.predict(X), expected.predict(X))
+
+    def test_a_lost_scheduler_is_one_clear_error(self):
+        X, y = stream(2000)
+        cluster = new_cluster(1)
+        client = Client(cluster, timeout=5)
+
+        def leave(what, count):
+            if (what, count) == ("rounds", 2):
+                threading.Thread(target=cluster.close, daemon=True).start()
+                time.sleep(1.0)
+
+        try:
+            with pytest.raises(ClusterLost, match="cluster was lost"):
+                fit(
+                    MondrianForestRegressor(4, random_state=0, **PAPER),
+                    *arrays(X, y, 100),
+                    client=client,
+                    block_rows=50,
+                    progress=leave,
+                )
+        finally:
+            client.close(timeout=1)
+
+    def test_without_a_client(self, monkeypatch):
+        from mondrian_forest.distributed import collections
+
+        def none():
+            raise ValueError("No clients found")
+
+        monkeypatch.setattr(collections, "default_client", none)
+        X, y = stream(50)
+        with pytest.raises(ValueError, match="There is no Dask client"):
+            fit(MondrianForestRegressor(**PARAMETERS), *arrays(X, y, 25))
