@@ -15,7 +15,17 @@ import platform
 from importlib.metadata import version
 from pathlib import Path
 
-from . import accuracy, calibration, files, growth, online, optimization, speed, startup
+from . import (
+    accuracy,
+    calibration,
+    distributed,
+    files,
+    growth,
+    online,
+    optimization,
+    speed,
+    startup,
+)
 from .table import Table
 
 JOBS = {
@@ -27,6 +37,7 @@ JOBS = {
     "optimization": optimization.run,
     "accuracy": accuracy.run,
     "calibration": calibration.run,
+    "distributed": distributed.run,
 }
 
 

@@ -70,7 +70,7 @@ def command(name: str, run: Callable[[bool, Path | None], Report]) -> None:
     """Run one experiment as ``python -m reproduction.NAME`` does."""
     parser = argparse.ArgumentParser(prog=f"python -m reproduction.{name}")
     parser.add_argument("--quick", action="store_true", help="small sizes, within a minute")
-    parser.add_argument("--data", type=Path, help="folder of the flights (default: MONDRIAN_DATA)")
+    parser.add_argument("--data", type=Path, help="folder of the data (default: MONDRIAN_DATA)")
     parser.add_argument(
         "--output",
         type=Path,
@@ -143,7 +143,7 @@ def write(report: Report, folder: Path, name: str, quick: bool, seconds: float) 
 def write_index(folder: Path = FOLDER) -> None:
     """Write README.md: the results of the last full runs, paper and ours side by side."""
     parts = [(folder / "introduction.md").read_text().strip()]
-    for name in ("figure_2", "table_1", "table_2"):
+    for name in ("figure_2", "table_1", "table_2", "table_3"):
         path = folder / name / "result.json"
         if not path.exists():
             continue

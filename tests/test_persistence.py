@@ -289,11 +289,12 @@ def test_a_file_of_a_later_format_says_so(tmp_path):
         MondrianForestRegressor.load(path)
 
 
-@pytest.mark.parametrize("name", ["format_1.mf", "format_1_frozen.mf"])
-def test_files_of_older_formats_keep_loading(name):
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("name", ["format_{}.mf", "format_{}_frozen.mf"])
+def test_files_of_all_formats_keep_loading(version, name):
     """The files were written by ``write_fixture`` below, at the version that introduced them."""
-    loaded = MondrianForestRegressor.load(FIXTURES / name)
-    expected = json.loads((FIXTURES / "format_1.json").read_text())
+    loaded = MondrianForestRegressor.load(FIXTURES / name.format(version))
+    expected = json.loads((FIXTURES / f"format_{version}.json").read_text())
     mean, std = loaded.predict(expected["X"], return_std=True)
     np.testing.assert_allclose(mean, expected["mean"], rtol=1e-12)
     np.testing.assert_allclose(std, expected["std"], rtol=1e-12)

@@ -43,13 +43,23 @@ def test_tables_1_and_2_show_what_they_must(tmp_path, data_directory):
     assert "| 20K / 5K, shuffled | MF, empirical |" in second
 
 
+def test_table_3_shows_what_it_must(tmp_path, data_directory):
+    done = run("reproduction.table_3", "--quick", "--data", data_directory, "--output", tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert (tmp_path / "figure.png").stat().st_size > 10_000
+    result = json.loads((tmp_path / "result.json").read_text())
+    rows = {row["problem"]: row for row in result["tables"][0]["rows"]}
+    assert set(rows) == {"Branin", "Hartmann", "SVM grid", "LDA grid"}
+    assert {"MF", "MF, hierarchical", "RF", "random"} <= set(rows["Branin"])
+
+
 def test_a_quick_run_leaves_the_committed_results_alone():
     before = (ROOT / "reproduction" / "figure_2" / "result.json").read_text()
     assert run("reproduction.figure_2", "--quick").returncode == 0
     assert (ROOT / "reproduction" / "figure_2" / "result.json").read_text() == before
 
 
-@pytest.mark.parametrize("name", ["figure_2", "table_1", "table_2"])
+@pytest.mark.parametrize("name", ["figure_2", "table_1", "table_2", "table_3"])
 def test_the_committed_results_are_of_the_full_size_and_hold(name):
     result = json.loads((ROOT / "reproduction" / name / "result.json").read_text())
     assert not result["quick"]

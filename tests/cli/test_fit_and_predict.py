@@ -91,15 +91,16 @@ class TestFit:
         assert "cannot learn more" in complaint
 
 
-class TestManyFiles:
-    @pytest.fixture(scope="class")
-    def files(self, folder, tmp_path_factory):
-        files = tmp_path_factory.mktemp("files")
-        table = TableFile(folder / "houses.csv").read()
-        pa.parquet.write_table(table.slice(0, 250), files / "a.parquet", row_group_size=100)
-        pa.parquet.write_table(table.slice(250), files / "b.parquet")
-        return files
+@pytest.fixture(scope="module")
+def files(folder, tmp_path_factory):
+    files = tmp_path_factory.mktemp("files")
+    table = TableFile(folder / "houses.csv").read()
+    pa.parquet.write_table(table.slice(0, 250), files / "a.parquet", row_group_size=100)
+    pa.parquet.write_table(table.slice(250), files / "b.parquet")
+    return files
 
+
+class TestManyFiles:
     def test_a_pattern_stands_for_all_of_them(self, files, tmp_path):
         fitted = "fit", files / "*.parquet", *FIT, "--json", "-o", tmp_path / "m.mf"
         assert json.loads(succeed(*fitted).stdout)["rows"] == 400
@@ -117,7 +118,7 @@ class TestManyFiles:
         refuse(*fitted, "--workers", 2, "--holdout", 0.1, code=2)
         assert "no Dask scheduler" in refuse(*fitted, "--dask", "tcp://127.0.0.1:1")
 
-    def test_files_that_do_not_fit_together(self, files, tmp_path):
+    def test_files_that_do_not_fit_together(self, tmp_path):
         (tmp_path / "a.csv").write_text("x,price\n1,2\n")
         (tmp_path / "b.csv").write_text("z,price\n1,2\n")
         complaint = refuse("fit", tmp_path / "*.csv", *FIT, "-o", tmp_path / "m.mf")

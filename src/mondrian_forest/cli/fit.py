@@ -163,7 +163,7 @@ def _fit_elsewhere(
     with console.status("Starting processes ...") as status:
         here = {"n_workers": workers, "threads_per_worker": 1, "host": "127.0.0.1"}
         try:
-            client = Client(address) if address else Client(**here, dashboard_address=None)
+            client = Client(address, timeout=10) if address else Client(**here, dashboard_address=None)
         except (OSError, TimeoutError, ValueError):
             fail(f"There is no Dask scheduler at {address!r}.")
         with client:

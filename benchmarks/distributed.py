@@ -1,0 +1,206 @@
+"""Fits on a Dask cluster: what they cost beside a local fit, and how that grows.
+
+The table is generated partition by partition, on the workers: no process ever holds all of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from time import perf_counter
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from mondrian_forest import PAPER, MondrianForestRegressor
+
+from .growth import memory
+from .table import Table
+
+N_FEATURES = 8
+PART_ROWS = 250_000
+MEMORY = "2GB"
+
+
+class Measured(NamedTuple):
+    seconds: float
+    rounds: int
+    moved: float
+    """Bytes that workers received from others."""
+    peak: float
+    """Of the worker that had most resident at any time, in bytes."""
+    nodes: int
+
+
+def part(number: int, n_rows: int) -> np.ndarray:
+    """Return uniform features, and a label that depends on three of them, as the last column."""
+    random = np.random.default_rng(number)
+    X = random.random((n_rows, N_FEATURES))
+    y = np.sin(6 * X[:, 0]) + X[:, 1] * X[:, 2] + 0.2 * random.normal(size=n_rows)
+    return np.column_stack([X, y])
+
+
+def collections(n_rows: int) -> tuple[Any, Any]:
+    import dask.array as da
+    from dask import delayed
+
+    sizes = [PART_ROWS] * (n_rows // PART_ROWS) + [n_rows % PART_ROWS] * (n_rows % PART_ROWS > 0)
+    parts = [
+        da.from_delayed(delayed(part)(number, size), (size, N_FEATURES + 1), np.float64)
+        for number, size in enumerate(sizes)
+    ]
+    table = da.concatenate(parts)
+    return table[:, :N_FEATURES], table[:, N_FEATURES]
+
+
+def forest(n_trees: int, min_samples_split: int) -> MondrianForestRegressor:
+    settings = PAPER | {"min_samples_split": min_samples_split}
+    return MondrianForestRegressor(n_trees, random_state=0, **settings)
+
+
+@contextmanager
+def cluster(n_workers: int) -> Iterator[Any]:
+    from distributed import Client, LocalCluster
+
+    with (
+        LocalCluster(
+            n_workers=n_workers,
+            threads_per_worker=1,
+            memory_limit=MEMORY,
+            dashboard_address=None,
+            host="127.0.0.1",
+        ) as made,
+        Client(made) as client,
+    ):
+        yield client
+
+
+def measure(
+    n_rows: int, n_trees: int, n_workers: int, min_samples_split: int, block_rows: int
+) -> Measured:
+    from mondrian_forest.distributed import fit
+
+    with cluster(n_workers) as client:
+        # Compile, and load code, before anything is timed.
+        fit(forest(1, 10), *collections(3000), client=client, block_rows=500, keep_rows=False)
+        moved = received(client)
+        rounds = []
+        start = perf_counter()
+        fitted = fit(
+            forest(n_trees, min_samples_split),
+            *collections(n_rows),
+            client=client,
+            block_rows=block_rows,
+            keep_rows=False,
+            progress=lambda what, count: rounds.append(count) if what == "rounds" else None,
+        )
+        seconds = perf_counter() - start
+        peaks = client.run(memory, "VmHWM").values()
+        nodes = sum(tree.n_nodes for tree in fitted.trees_)
+        return Measured(seconds, max(rounds), received(client) - moved, max(peaks), nodes)
+
+
+def received(client: Any) -> int:
+    return sum(client.run(_received).values())
+
+
+def _received(dask_worker: Any) -> int:
+    return sum(int(entry["total"]) for entry in dask_worker.transfer_incoming_log)
+
+
+def run(quick: bool, _data: Path | None) -> Iterator[Table]:
+    try:
+        import distributed  # noqa: F401
+    except ModuleNotFoundError:
+        print("Dask is not installed: left out")
+        return
+    yield beside_local(20_000 if quick else 2_000_000)
+    yield growth(quick)
+    if not quick:
+        yield large()
+
+
+def beside_local(n_rows: int) -> Table:
+    table = Table(
+        f"A distributed fit beside a local one, {n_rows:,} rows",
+        ["fit", "seconds", "times the local one"],
+        note="8 features, 10 trees of the paper's model, two cores: two threads, or two workers of "
+        f"one thread and {MEMORY} each. The distributed fit includes generating the rows three "
+        "times, on the workers.",
+    )
+    whole = np.concatenate(
+        [part(k, min(PART_ROWS, n_rows)) for k in range(max(n_rows // PART_ROWS, 1))]
+    )
+    X, y = whole[:, :N_FEATURES].copy(), whole[:, N_FEATURES].copy()
+    forest(1, 10).fit(X[:1000], y[:1000])
+    times = []
+    for _ in range(3):
+        start = perf_counter()
+        forest(10, 10).set_params(n_jobs=2).fit(X, y)
+        times.append(perf_counter() - start)
+    local = float(np.median(times))
+    start = perf_counter()
+    for number in range(3 * len(whole) // len(part(0, min(PART_ROWS, n_rows)))):
+        part(number, min(PART_ROWS, n_rows))
+    generating = (perf_counter() - start) / 2
+    found = measure(n_rows, 10, 2, 10, 200_000)
+    table.add("local", local, 1.0)
+    table.add("Dask, two workers", found.seconds, found.seconds / local)
+    table.add("of which generating rows, about", generating, generating / local)
+    return table
+
+
+def growth(quick: bool) -> Table:
+    table = Table(
+        "Distributed fits: rounds, bytes moved, time",
+        [
+            "rows",
+            "trees",
+            "workers",
+            "rounds",
+            "MB between workers",
+            "largest peak of a worker, MB",
+            "seconds",
+        ],
+        note="min_samples_split=100, block_rows=100,000 (1,000 in a quick run).",
+    )
+    unit = 5_000 if quick else 500_000
+    cases = [(1, 5, 2), (2, 5, 2), (4, 5, 2), (8, 5, 2), (4, 10, 2), (4, 20, 2), (4, 5, 1)]
+    for size, n_trees, n_workers in cases[:2] if quick else cases:
+        found = measure(size * unit, n_trees, n_workers, 100, 1_000 if quick else 100_000)
+        table.add(
+            f"{size * unit:,}",
+            n_trees,
+            n_workers,
+            found.rounds,
+            f"{found.moved / 1e6:.0f}",
+            f"{found.peak / 1e6:.0f}",
+            f"{found.seconds:.1f}",
+        )
+    return table
+
+
+def large(n_rows: int = 20_000_000) -> Table:
+    table = Table(
+        f"{n_rows:,} rows on two workers of {MEMORY}",
+        [
+            "trees",
+            "nodes",
+            "rounds",
+            "MB between workers",
+            "largest peak of a worker, MB",
+            "seconds",
+        ],
+        note="min_samples_split=500, block_rows=200,000, rows are not kept.",
+    )
+    found = measure(n_rows, 5, 2, 500, 200_000)
+    table.add(
+        5,
+        f"{found.nodes:,}",
+        found.rounds,
+        f"{found.moved / 1e6:.0f}",
+        f"{found.peak / 1e6:.0f}",
+        f"{found.seconds:.0f}",
+    )
+    return table

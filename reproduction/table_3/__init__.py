@@ -1,0 +1,1 @@
+"""Table 3: Bayesian optimisation of two functions and two grids."""

@@ -1,0 +1,5 @@
+from reproduction.report import command
+
+from .run import run
+
+command("table_3", run)
