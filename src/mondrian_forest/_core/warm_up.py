@@ -10,21 +10,13 @@ Both leave the machine code in Numba's cache, where the other finds it.
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 
 from .learn import allocate_grove
 from .posterior import PRUNED, Hyperparameters
-from .predict import Ensemble, predict_mixture, route
+from .predict import Ensemble, predict_mixture
 from .spread import contract, score_spreads, scores_before
 from .tree import NO_CHILD
-
-
-def is_compiled() -> bool:
-    """Return whether prediction has been compiled before, as far as the cache tells."""
-    folder = getattr(getattr(route, "_cache", None), "cache_path", None)
-    return folder is None or any(Path(folder).glob("predict.route-*.nbi"))
 
 
 def compile_prediction() -> None:

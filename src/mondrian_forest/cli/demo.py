@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -33,13 +34,13 @@ def demo(
     if picture.is_dir() or not picture.parent.is_dir():
         fail(f"The picture cannot be saved as {picture}: name a file in a folder.")
     picture = picture if picture.suffix else picture.with_suffix(".png")
+    helper = _start_compiling()
     # Slow imports only now, so that the help appears at once.
     from rich.console import Console
     from rich.table import Table
 
     console = messages()
     with console.status("Loading ...") as status:
-        helper = _start_compiling()
         from mondrian_forest import MondrianForestRegressor
         from mondrian_forest.datasets import make_gap_wave
         from mondrian_forest.metrics import nlpd, rmse
@@ -83,12 +84,12 @@ def demo(
 
 def _start_compiling() -> subprocess.Popen[bytes] | None:
     """Let another process compile half of the code, if it was never compiled before."""
-    from mondrian_forest._core import warm_up
-
-    if warm_up.is_compiled():
+    core = Path(__file__).parents[1] / "_core"
+    folders = [core / "__pycache__", Path(os.environ.get("NUMBA_CACHE_DIR", core))]
+    if any(any(folder.rglob("predict.route-*.nbi")) for folder in folders):
         return None
     return subprocess.Popen(
-        [sys.executable, "-m", warm_up.__name__],
+        [sys.executable, "-m", "mondrian_forest._core.warm_up"],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,

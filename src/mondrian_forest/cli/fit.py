@@ -83,10 +83,11 @@ def fit(
     if not (output.parent.is_dir() and not output.is_dir()):
         fail(f"The model cannot be saved as {str(output)!r}: name a file in a folder.")
     with faults_told():
-        from mondrian_forest import PAPER
-        from mondrian_forest.tables import TableFile
-        from mondrian_forest.tables.files import concatenated, find_files
-        from mondrian_forest.tables.learning import Learned, fit_batches
+        with messages().status("Loading ..."):
+            from mondrian_forest import PAPER
+            from mondrian_forest.tables import TableFile
+            from mondrian_forest.tables.files import concatenated, find_files
+            from mondrian_forest.tables.learning import Learned, fit_batches
 
         paths = find_files(table)
         file = TableFile(paths[0], delimiter=delimiter)
@@ -163,7 +164,9 @@ def _fit_elsewhere(
     with console.status("Starting processes ...") as status:
         here = {"n_workers": workers, "threads_per_worker": 1, "host": "127.0.0.1"}
         try:
-            client = Client(address, timeout=10) if address else Client(**here, dashboard_address=None)
+            client = (
+                Client(address, timeout=10) if address else Client(**here, dashboard_address=None)
+            )
         except (OSError, TimeoutError, ValueError):
             fail(f"There is no Dask scheduler at {address!r}.")
         with client:

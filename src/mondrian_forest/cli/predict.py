@@ -52,7 +52,8 @@ def predict(
         typer.echo(f"--quantiles takes numbers between 0 and 1, got {quantiles!r}.", err=True)
         raise typer.Exit(2)
     with faults_told():
-        from mondrian_forest.tables import TableFile, TableForest, TableWriter
+        with messages().status("Loading ..."):
+            from mondrian_forest.tables import TableFile, TableForest, TableWriter
 
         known = TableForest.load(model, mmap=True)
         known.forest.set_params(n_jobs=jobs)

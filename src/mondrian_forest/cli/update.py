@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from .common import BatchRows, Delimiter, Jobs, Json, faults_told, progress_shown, show
+from .common import BatchRows, Delimiter, Jobs, Json, faults_told, messages, progress_shown, show
 
 
 def update(
@@ -27,7 +27,8 @@ def update(
     Example: mondrian update houses.mf sold_this_week.csv
     """
     with faults_told():
-        from mondrian_forest.tables import TableFile, TableForest
+        with messages().status("Loading ..."):
+            from mondrian_forest.tables import TableFile, TableForest
 
         known = TableForest.load(model)
         known.forest.set_params(n_jobs=jobs)
