@@ -51,6 +51,7 @@ def test_table_3_shows_what_it_must(tmp_path, data_directory):
     rows = {row["problem"]: row for row in result["tables"][0]["rows"]}
     assert set(rows) == {"Branin", "Hartmann", "SVM grid", "LDA grid"}
     assert {"MF", "MF, hierarchical", "RF", "random"} <= set(rows["Branin"])
+    assert result["data"]["curves"]["LDA grid"]["MF"]
 
 
 def test_a_quick_run_leaves_the_committed_results_alone():

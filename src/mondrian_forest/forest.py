@@ -106,7 +106,7 @@ _FEWEST_ROWS_FOR_EVIDENCE = 10
 _WEIGHTS_AT = (50, 200, 800, 3200)
 """When a stream reaches so many rows, feature weights are learned again; the next such number would
 be past those that they are learned from."""
-_FEW_HELD = 0.05
+FEW_HELD = 0.05
 """If a larger share of rows than this is held back, it is not learned online: trees are sampled
 anew, which is no slower then. Where cuts are chosen by the labels, errors are smaller by 2 or 3% (a
 fifth of the rows held), since all rows have a say."""
@@ -342,7 +342,7 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
         if n_held > 0:
             self._learn_spread(self._rows[-n_held:], self._labels[-n_held:])
             self.n_samples_seen_ = n_rows
-            if n_held > _FEW_HELD * n_rows:
+            if n_held > FEW_HELD * n_rows:
                 self._sample_all()
             else:
                 self._grove = linked(self._grove)

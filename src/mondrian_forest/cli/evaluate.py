@@ -37,12 +37,13 @@ def evaluate(
         from mondrian_forest.metrics import summary
         from mondrian_forest.persistence import replacing
         from mondrian_forest.tables import TableFile, TableForest
-        from mondrian_forest.tables.files import sample_rows
+        from mondrian_forest.tables.files import sample_rows, without_gaps_as_text
 
         known = TableForest.load(model, mmap=True)
         known.forest.set_params(n_jobs=jobs)
-        file = TableFile(table, delimiter=delimiter, types=known.encoder.types)
+        file = TableFile(table, delimiter=delimiter, columns=known.columns, as_text=True)
         rows, n_rows = sample_rows(file.batches(), most_rows)
+        rows = without_gaps_as_text(rows) if file.as_text else rows
         status.update("Evaluating ...")
         if len(rows) < 2:
             fail(f"{str(table)!r} has too few rows to evaluate on: {len(rows)}.")

@@ -87,11 +87,14 @@ def fit(
             from mondrian_forest import PAPER
             from mondrian_forest.tables import TableFile
             from mondrian_forest.tables.files import concatenated, find_files
+            from mondrian_forest.tables.files import stream as batches
             from mondrian_forest.tables.learning import Learned, fit_batches
 
         paths = find_files(table)
         file = TableFile(paths[0], delimiter=delimiter)
         chosen = split_names(columns)
+        if chosen is not None:
+            chosen = list(dict.fromkeys(chosen))
         if drop is not None:
             left_out = split_names(drop) or []
             for name in left_out:
@@ -101,7 +104,9 @@ def fit(
             chosen = [name for name in kept if name not in (*left_out, target)]
         # Columns that are left out need not be read.
         read = None if chosen is None else [*chosen, target]
-        files = [TableFile(path, delimiter=delimiter, columns=read) for path in paths]
+        files = [
+            TableFile(path, delimiter=delimiter, columns=read, as_text=stream) for path in paths
+        ]
         parameters: dict[str, Any] = {"n_estimators": trees, "n_jobs": jobs}
         if paper:
             parameters |= PAPER
@@ -129,7 +134,7 @@ def fit(
             with progress_shown("Learning", total) as progress:
                 task = progress.task_ids[0]
                 result = fit_batches(
-                    (batch for file in files for batch in file.batches(batch_rows))
+                    batches(files, batch_rows)
                     if stream
                     else [concatenated([file.read() for file in files])],
                     target,
@@ -167,7 +172,9 @@ def _fit_elsewhere(
             client = (
                 Client(address, timeout=10) if address else Client(**here, dashboard_address=None)
             )
-        except (OSError, TimeoutError, ValueError):
+        except (OSError, TimeoutError, ValueError) as error:
+            if address is None:
+                fail(f"The processes of Dask cannot be started: {error}.")
             fail(f"There is no Dask scheduler at {address!r}.")
         with client:
             try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from pathlib import Path
 from typing import Annotated
 
@@ -54,20 +55,20 @@ def predict(
     with faults_told():
         with messages().status("Loading ..."):
             from mondrian_forest.tables import TableFile, TableForest, TableWriter
+            from mondrian_forest.tables.files import without_gaps_as_text
+            from mondrian_forest.tables.model import quantile_name
 
         known = TableForest.load(model, mmap=True)
         known.forest.set_params(n_jobs=jobs)
-        file = TableFile(table, delimiter=delimiter, types=known.encoder.types)
-        taken = [
-            name
-            for name in ("prediction", "std", *(f"q{level:g}" for level in levels))
-            if name in file.names
-        ]
+        file = TableFile(table, delimiter=delimiter, as_text=True)
+        new = ("prediction", "std", *map(quantile_name, levels))
+        taken = [name for name in new if name in file.names]
         if taken and not only:
             fail(f"The table has a column {taken[0]!r} already: rename it, or use --only.")
         with TableWriter(output) as writer, progress_shown("Predicting", file.n_rows) as progress:
-            for batch in file.batches(batch_rows):
-                found = known.predict(batch, std=std, quantiles=levels)
+            for batch in chain(file.batches(batch_rows), [file.empty()]):  # if only for the header
+                rows = without_gaps_as_text(batch) if file.as_text else batch
+                found = known.predict(rows, std=std, quantiles=levels)
                 columns = {} if only else dict(zip(batch.column_names, batch.columns, strict=True))
                 writer.write({**columns, **found})
                 progress.advance(progress.task_ids[0], len(batch))

@@ -29,15 +29,16 @@ def update(
     with faults_told():
         with messages().status("Loading ..."):
             from mondrian_forest.tables import TableFile, TableForest
+            from mondrian_forest.tables.files import without_gaps_as_text
 
         known = TableForest.load(model)
         known.forest.set_params(n_jobs=jobs)
-        file = TableFile(table, delimiter=delimiter, types=known.encoder.types)
+        file = TableFile(table, delimiter=delimiter, columns=known.columns, as_text=True)
         before = known.forest.n_samples_seen_
         start = perf_counter()
         with progress_shown("Learning", file.n_rows) as progress:
             for batch in file.batches(batch_rows):
-                known.partial_fit(batch)
+                known.partial_fit(without_gaps_as_text(batch) if file.as_text else batch)
                 progress.advance(progress.task_ids[0], len(batch))
             progress.update(progress.task_ids[0], description="Saving")
             known.save(output or model)

@@ -13,9 +13,10 @@ try:
     import dask
     import dask.array
     import dask.dataframe
-    from distributed import Client, KilledWorker, default_client
     from distributed.client import FutureCancelledError
     from distributed.comm.core import CommClosedError
+
+    from distributed import Client, KilledWorker, default_client
 except ModuleNotFoundError:
     raise ModuleNotFoundError(
         "This needs Dask: pip install 'mondrian-forest[dask]'.", name="dask"
@@ -29,11 +30,14 @@ class ClusterLost(RuntimeError):  # noqa: N818 - no defect of ours
 
 
 @contextmanager
-def cluster_told() -> Iterator[None]:
+def cluster_told(client: Client | None = None) -> Iterator[None]:
     """Turn the ways in which a cluster can be lost into one."""
     try:
         yield
-    except (FutureCancelledError, CommClosedError, TimeoutError, OSError) as error:
+    except (FutureCancelledError, TimeoutError, OSError) as error:
+        is_lost = isinstance(error, FutureCancelledError | CommClosedError)
+        if not is_lost and (client is None or client.status == "running"):
+            raise  # what a task could not read, for example
         raise ClusterLost(
             f"The Dask cluster was lost, or the work was cancelled: {type(error).__name__}. "
             "Start a cluster and fit again."
@@ -123,7 +127,9 @@ def plain(
 
 def _numbers(where: str, data: Any) -> NDArray[np.float64]:
     dtypes = getattr(data, "dtypes", None)
-    if dtypes is not None and hasattr(dtypes, "items"):
+    if dtypes is not None and not hasattr(dtypes, "items"):  # of a series
+        dtypes = {data.name: dtypes}
+    if dtypes is not None:
         for name, dtype in dtypes.items():
             if _numpy_dtype(dtype).kind not in "biuf":
                 raise ValueError(f"{where} holds {dtype} in column {name!r}, which is no number.")

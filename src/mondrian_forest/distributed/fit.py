@@ -22,6 +22,7 @@ from sklearn.base import clone
 from .._core.intake import scale_rows, survey_features, survey_labels
 from .._core.learn import Grove, Settings, linked, log_likelihood, renew, without_rows
 from .._core.posterior import HIERARCHICAL, LabelSums
+from .._core.rng import random_states
 from .._core.top import (
     CLOSED,
     LEAF,
@@ -39,7 +40,7 @@ from .._core.top import (
     report,
 )
 from .._core.tree import NODE, TALLY, Tree
-from ..forest import MondrianForestRegressor, resolution_of
+from ..forest import FEW_HELD, MondrianForestRegressor, resolution_of
 from .collections import Client, Table, cluster_told, dask, find_client, open_table, plain
 
 _FAN_IN = 8
@@ -61,8 +62,6 @@ class Survey(NamedTuple):
     low: NDArray[np.float64]
     high: NDArray[np.float64]
     sums: LabelSums
-    labels: NDArray[np.float64]
-    """Some different ones, for their resolution."""
 
 
 def fit(
@@ -94,7 +93,8 @@ def fit(
         Blocks of at most so many rows are grown by one worker each.
     keep_rows : bool, default=True
         Fetch all rows to this process, in single precision, so that the forest can learn more.
-        False: it is as after ``freeze``.
+        False: it is as after ``freeze``; the rows on which the spread was learned, a thousand of
+        many, have no part in it then.
     progress : callable, default=None
         Is told what is done, and how many rows or trees of it.
 
@@ -111,8 +111,9 @@ def fit(
         raise ValueError("A distributed fit has no trend: subtract one from y, or set trend=None.")
     tell = progress or (lambda _what, _count: None)
     table = open_table(X, y)
-    with cluster_told():
-        _Fit(fitted, table, find_client(client), block_rows, keep_rows, tell).run()
+    client = find_client(client)
+    with cluster_told(client):
+        _Fit(fitted, table, client, block_rows, keep_rows, tell).run()
     return fitted
 
 
@@ -145,15 +146,32 @@ class _Fit:
         forest._set_feature_range(*feature_range)
         forest._has_rescaled = False
         forest._trend = None
-        held_rows, held_labels = self._fetch(held)
-        self.parts = self._scale(held)
-        self.n_used = n_rows - len(held)
-        forest.n_samples_seen_ = self.n_used
+        some = np.arange(0, n_rows, -(-n_rows // 10_000))
+        forest._resolution = resolution_of(self._fetch(some)[1])
+        unscaled, held_labels = self._fetch(held)
+        held_rows = forest._scale(unscaled)
         forest._estimate(sums)
+        self._grow_all(held, n_features)
+        if len(held) > 0:
+            forest._learn_spread(held_rows, held_labels)
+            if len(held) > FEW_HELD * n_rows:  # as in a local fit
+                self._grow_all(none, n_features)
+                held_rows, held_labels = held_rows[:0], held_labels[:0]
+        self._finish(held_rows, held_labels)
+
+    def _grow_all(self, held: NDArray[np.int64], n_features: int) -> None:
+        """Grow the forest on all rows but those that are held back."""
+        forest = self.forest
+        self.parts = self._scale(held)
+        self.n_used = sum(self.used)
+        forest.n_samples_seen_ = self.n_used
         forest._grove = self._grow(n_features)
+        # Other streams for whatever is sampled next.
+        forest._random_states = random_states(
+            np.random.SeedSequence(forest._random_states.ravel().tolist()), forest.n_estimators
+        )
         for number in range(forest._grove.n_trees):
             renew(forest._grove, number, forest._settings, forest._hyperparameters())
-        self._finish(forest._scale(held_rows), held_labels)
 
     def _compute(self, task: Callable[..., Any], arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
         """Return futures of a function of each partition, which is loaded where it is needed."""
@@ -186,7 +204,6 @@ class _Fit:
         sums = known[0].sums
         for one in known[1:]:
             sums = sums.plus(one.sums)
-        forest._resolution = resolution_of(np.concatenate([one.labels for one in known]))
         self.tell("rows", sums.n_rows)
         return sums.n_rows, n_features, sums
 
@@ -325,11 +342,9 @@ class _Fit:
         return join(top, subtrees, leaf_rows)
 
     def _finish(self, held_rows: NDArray[np.float32], held_labels: NDArray[np.float64]) -> None:
-        """Learn the spread, and keep what is to be kept."""
+        """Let the rows that were held back join, and keep what is to be kept."""
         forest = self.forest
         n_held = len(held_labels)
-        if n_held > 0:
-            forest._learn_spread(held_rows, held_labels)
         if self.keep_rows:
             found = self.client.gather(self.parts)
             forest._rows = np.concatenate([*(part.rows for part in found), held_rows])
@@ -352,6 +367,7 @@ class _Fit:
                     ]
                 )
             forest._grove = without_rows(forest._grove)
+            forest._label_sums = forest._label_sums._replace(n_rows=self.n_used)
 
 
 def _survey(number: int, X: Any, y: Any, names: Any) -> Survey | None:
@@ -363,8 +379,7 @@ def _survey(number: int, X: Any, y: Any, names: Any) -> Survey | None:
     mean, squared_deviation, largest = survey_labels(labels)
     if largest > 1e150:
         raise ValueError(f"Partition {number} of y exceeds 1e150 in size: rescale y.")
-    some = np.unique(labels[:: max(len(labels) // 1000, 1)])
-    return Survey(low, high, LabelSums(len(labels), mean, squared_deviation), some)
+    return Survey(low, high, LabelSums(len(labels), mean, squared_deviation))
 
 
 def _pick(

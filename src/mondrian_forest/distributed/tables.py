@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from ..forest import MondrianForestRegressor
 from ..tables import TableEncoder, TableFile, TableForest
+from ..tables.files import without_gaps_as_text
 from .collections import Client, dask
 from .fit import fit
 
@@ -50,15 +51,18 @@ def fit_files(
     head = next(iter(first.batches()), None)
     if head is None:
         raise ValueError(f"{str(paths[0])!r} has no rows.")
-    encoder, _, _ = TableEncoder.learn(
+    encoder, codes, _ = TableEncoder.learn(
         head, target, columns=columns, impute=impute, random_state=random_state
     )
     text = encoder.to_json()
     rows, labels = [], []
     for path in paths:
-        n_groups = TableFile(path, delimiter=delimiter).n_row_groups
-        for group in range(n_groups):
-            part = dask.delayed(partial(_read, path, group, n_groups, delimiter, text))()
+        lengths = TableFile(path, delimiter=delimiter).row_groups
+        for group, length in enumerate(lengths):
+            # Rows that the codes of texts come from have codes that come from others of them.
+            n_known = min(len(codes), length or len(codes)) if path == paths[0] else 0
+            known, codes = codes[:n_known], codes[n_known:]
+            part = dask.delayed(partial(_read, path, group, len(lengths), delimiter, text))(known)
             shape = (np.nan, len(encoder.feature_names))
             rows.append(dask.array.from_delayed(part[0], shape, np.float64))
             labels.append(dask.array.from_delayed(part[1], (np.nan,), np.float64))
@@ -75,10 +79,19 @@ def fit_files(
 
 
 def _read(
-    path: Path, group: int, n_groups: int, delimiter: str | None, text: str
+    path: Path,
+    group: int,
+    n_groups: int,
+    delimiter: str | None,
+    text: str,
+    known: NDArray[np.float64],
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     encoder = TableEncoder.from_json(text)
     wanted = [*(column.name for column in encoder.columns), encoder.target]
-    file = TableFile(path, delimiter=delimiter, types=encoder.types, columns=wanted)
+    file = TableFile(path, delimiter=delimiter, columns=wanted, as_text=True)
     table = file.read_group(group) if n_groups > 1 else file.read()
-    return encoder.features(table), encoder.labels(table)
+    if file.as_text:
+        table = without_gaps_as_text(table)
+    X = encoder.features(table)
+    X[: len(known)] = known
+    return X, encoder.labels(table)

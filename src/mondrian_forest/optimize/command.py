@@ -50,7 +50,8 @@ _TYPES: dict[str, Callable[..., Parameter]] = {
     "ordinal": Ordinal,
 }
 _FIELDS = {"type", "low", "high", "log", "values", "when"}
-_PLACE = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_PLACE = re.compile(rf"\{{({_NAME.pattern})\}}")
 
 
 def read_space(path: str | os.PathLike[str]) -> dict[str, Parameter]:
@@ -64,6 +65,11 @@ def read_space(path: str | os.PathLike[str]) -> dict[str, Parameter]:
         raise ValueError(f"{name!r} describes no parameter.")
     space = {}
     for parameter, entry in content.items():
+        if not _NAME.fullmatch(parameter):
+            raise ValueError(
+                f"In {name!r}, parameter {parameter!r}: a name has letters, digits and "
+                "underscores only."
+            )
         try:
             space[parameter] = _read_parameter(entry)
         except (TypeError, ValueError) as error:
@@ -134,9 +140,12 @@ def run_command(words: Sequence[str], children: set[subprocess.Popen[str]]) -> t
     if not lines:
         return math.nan, "it printed nothing"
     try:
-        return float(lines[-1].split()[-1]), ""
+        value = float(lines[-1].split()[-1])
     except (ValueError, IndexError):
         return math.nan, f"its last line is no number: {lines[-1][:80]!r}"
+    if not math.isfinite(value):
+        return math.nan, f"its value is {value}"
+    return value, ""
 
 
 def optimize_command(

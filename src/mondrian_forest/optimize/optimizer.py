@@ -241,8 +241,8 @@ class Optimizer:
         ----------
         point : dict
         value : float or None
-            NaN, infinity or None if the evaluation failed: the forest learns that it was as bad as
-            the worst value known, and the point is not asked for again.
+            NaN, infinity (or 1e100) or None if the evaluation failed: the forest learns that it was
+            as bad as the worst value known, and the point is not asked for again.
         """
         unit = self.space.to_unit(point)
         number = _checked_value(value)
@@ -607,6 +607,10 @@ def _checked_candidates(space: Space, candidates: Mapping[str, Iterable[Any]]) -
         raise ValueError(f"in the candidates, {error}") from None
 
 
+_LARGEST_VALUE = 1e100
+"""What is larger, infinity included, counts as a failure: no forest could learn it."""
+
+
 def _checked_value(value: object) -> float:
     """Return a number, NaN for what is a failure."""
     if value is None:
@@ -617,7 +621,7 @@ def _checked_value(value: object) -> float:
         raise ValueError(
             f"a value must be a number, or None if the evaluation failed, got {value!r}."
         ) from None
-    return number if math.isfinite(number) else math.nan
+    return number if abs(number) <= _LARGEST_VALUE else math.nan
 
 
 def _seed(random_state: Any) -> int | None:

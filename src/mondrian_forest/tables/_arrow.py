@@ -2,6 +2,7 @@
 
 try:
     import pyarrow
+    import pyarrow.compute
     import pyarrow.csv
     import pyarrow.feather
     import pyarrow.parquet

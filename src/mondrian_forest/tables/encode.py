@@ -32,6 +32,14 @@ _PARTS = ("time", "day_of_year", "day_of_week", "hour")
 _GAP = "\0gap"
 """Stands for a gap among texts."""
 _FEWEST_ROWS_FOR_FOLDS = 20
+_FORMS = {
+    "": pa.string(),
+    "number": pa.float64(),
+    "truth": pa.bool_(),
+    "time": pa.time64("us"),
+    "date": pa.timestamp("us"),
+    "zoned date": pa.timestamp("us", tz="UTC"),
+}
 
 
 @dataclass
@@ -40,8 +48,8 @@ class Column:
 
     name: str
     kind: str
-    is_truth: bool = False
-    """Numbers that are false and true."""
+    form: str = ""
+    """What text must look like that stands for a value, in CSV files: one of ``_FORMS``."""
     parts: list[str] = field(default_factory=list)
     """Of a date."""
     fill: float | None = None
@@ -130,16 +138,6 @@ class TableEncoder:
         """Names of the features, in their order."""
         return [name for column in self.columns for name in column.features]
 
-    @property
-    def types(self) -> dict[str, Any]:
-        """The pyarrow types that a CSV file is to be read with."""
-        types = {
-            column.name: pa.string() if column.kind == TEXT else pa.float64()
-            for column in self.columns
-            if column.kind != DATE and not column.is_truth
-        }
-        return types | {self.target: pa.float64()}
-
     def features(self, table: Any) -> NDArray[np.float64]:
         """Return the features of a table's rows; the order of its columns does not matter."""
         for column in self.columns:
@@ -155,6 +153,8 @@ class TableEncoder:
         if self.target not in table.column_names:
             raise TableError(missing_column(self.target, table.column_names, "the table"))
         values = table.column(self.target)
+        if self.columns and pa.types.is_string(values.type):  # from a CSV file
+            values = _parsed(self.target, "number", values)
         if _kind(values.type) != NUMBER:
             example = next((str(value) for value in values.slice(0, 1).to_pylist()), "")
             raise TableError(
@@ -189,6 +189,7 @@ class TableEncoder:
                 is_sound = (
                     isinstance(column.name, str)
                     and column.kind in (NUMBER, DATE, TEXT)
+                    and column.form in _FORMS
                     and set(column.parts) <= set(_PARTS)
                     and (column.kind == DATE) == bool(column.parts)
                     and all(
@@ -233,12 +234,34 @@ def _kind(type_: Any) -> str:
         return NUMBER
     if pa.types.is_timestamp(type_) or pa.types.is_date(type_):
         return DATE
-    if pa.types.is_string(type_) or pa.types.is_large_string(type_) or "string" in str(type_):
+    if pa.types.is_string(type_) or str(type_) in ("large_string", "string_view"):
         return TEXT
     return ""
 
 
+def _form(type_: Any) -> str:
+    """Return how values of a type are written in a CSV file."""
+    if pa.types.is_timestamp(type_):
+        return "date" if type_.tz is None else "zoned date"
+    if pa.types.is_date(type_):
+        return "date"
+    if pa.types.is_time(type_):
+        return "time"
+    return "truth" if pa.types.is_boolean(type_) else "number"
+
+
+def _parsed(name: str, form: str, values: Any) -> Any:
+    """Return the values that text stands for."""
+    try:
+        return values.cast(_FORMS[form])
+    except pa.ArrowException as error:
+        reason = " ".join(str(error).split())
+        raise TableError(f"Column {name!r} should hold a {form} in every row: {reason}.") from None
+
+
 def _count_gaps(values: Any) -> int:
+    if pa.types.is_dictionary(values.type):
+        values = values.cast(values.type.value_type)
     gaps = int(values.null_count)
     if pa.types.is_floating(values.type):
         gaps += int(np.isnan(_as_float(values.drop_null())).sum())
@@ -254,7 +277,7 @@ def _as_float(values: Any) -> NDArray[np.float64]:
         seconds = values.cast(pa.duration("us"), safe=False).cast(pa.int64())
         return _as_float(seconds) / 1e6
     if pa.types.is_time(type_):
-        return _as_float(values.cast(pa.time64("us")).cast(pa.int64())) / 3.6e9
+        return _as_float(values.cast(pa.time64("us"), safe=False).cast(pa.int64())) / 3.6e9
     if pa.types.is_boolean(type_):
         values = values.cast(pa.uint8())
     numbers = values.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
@@ -268,8 +291,18 @@ def _as_text(values: Any) -> NDArray[np.object_]:
 
 
 def _as_days(values: Any) -> NDArray[np.float64]:
-    """Return days since 1970, NaN where there are none."""
-    microseconds = values.cast(pa.timestamp("us"), safe=False).cast(pa.int64())
+    """Return days since 1970, of the clock where it was written down, NaN where there are none."""
+    type_ = values.type
+    if pa.types.is_dictionary(type_):
+        return _as_days(values.cast(type_.value_type))
+    if pa.types.is_timestamp(type_) and type_.tz is not None:
+        values = pa.compute.local_timestamp(values)
+    # Nanoseconds are cut off; what is too far away is not to be taken for something near.
+    is_fine = pa.types.is_timestamp(type_) and type_.unit == "ns"
+    try:
+        microseconds = values.cast(pa.timestamp("us"), safe=not is_fine).cast(pa.int64())
+    except pa.ArrowException:
+        raise TableError("There are dates too far away to be counted in microseconds.") from None
     return _as_float(microseconds) / 8.64e10
 
 
@@ -295,7 +328,7 @@ def _learn_column(
         )
     if kind == TEXT:
         return _learn_text(name, values, y, random_state)
-    column = Column(name, kind, is_truth=pa.types.is_boolean(values.type))
+    column = Column(name, kind, _form(values.type))
     numbers = _as_days(values) if kind == DATE else _as_float(values)
     known = numbers[~np.isnan(numbers)]
     if len(known) == 0:
@@ -327,6 +360,8 @@ def _learn_text(
 
 def _encode(column: Column, values: Any) -> NDArray[np.float64]:
     """Return the features of a column, shape (n_rows, n_features)."""
+    if column.kind != TEXT and pa.types.is_string(values.type):  # from a CSV file
+        values = _parsed(column.name, column.form, values)
     kind = _kind(values.type)
     if column.kind == TEXT:
         if kind == DATE or not kind:

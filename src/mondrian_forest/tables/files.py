@@ -7,9 +7,9 @@ other compressions), ``.parquet`` or ``.pq``, ``.arrow``, ``.feather`` or ``.ipc
 from __future__ import annotations
 
 import contextlib
-import csv
 import glob
 import os
+import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -35,6 +35,8 @@ _KINDS = {
 _COMPRESSIONS = (".gz", ".bz2", ".zst", ".lz4")
 _CSV_BLOCK = 2**24
 """Bytes that are parsed at a time; types that are not given are found in the first block."""
+_LARGE_CSV = 2**28
+"""Bytes from which on values may not contain line ends, so that parsing needs little memory."""
 
 
 class TableError(ValueError):
@@ -62,10 +64,11 @@ class TableFile:
     delimiter : str, default=None
         Between the columns of a CSV file. None: the one of comma, semicolon, tab and bar that is
         most frequent in the first line.
-    types : mapping from column to pyarrow type, default=None
-        Of CSV columns. None: found by looking at the values; whole numbers count as numbers.
     columns : sequence of str, default=None
         Which columns to read. None: all.
+    as_text : bool, default=False
+        Leave the values of a CSV file as they stand there. Otherwise their types are found by
+        looking at them.
     """
 
     def __init__(
@@ -73,16 +76,16 @@ class TableFile:
         path: str | os.PathLike[str],
         *,
         delimiter: str | None = None,
-        types: Mapping[str, Any] | None = None,
         columns: Sequence[str] | None = None,
+        as_text: bool = False,
     ) -> None:
         self.path = Path(path)
         self.kind = kind_of(self.path)
         self.delimiter = delimiter
+        self.as_text = as_text and self.kind == _CSV
         if delimiter is not None and len(delimiter) != 1:
             raise TableError(f"A delimiter is one character, got {delimiter!r}.")
-        self._types = dict(types or {})
-        self._columns = None if columns is None else list(columns)
+        self._columns = None if columns is None else list(dict.fromkeys(columns))
         with self._told():
             self.names = self._read_names()
         if len(set(self.names)) < len(self.names):
@@ -101,12 +104,13 @@ class TableFile:
         return None
 
     @property
-    def n_row_groups(self) -> int:
-        """The number of parts that can be read by themselves: of a Parquet file its row groups."""
-        if self.kind == _PARQUET:
-            with self._told():
-                return max(int(pa.parquet.ParquetFile(self.path).num_row_groups), 1)
-        return 1
+    def row_groups(self) -> list[int | None]:
+        """Lengths of the row groups of a Parquet file; of others, one length that is not known."""
+        if self.kind != _PARQUET:
+            return [None]
+        with self._told():
+            metadata = pa.parquet.ParquetFile(self.path).metadata
+            return [metadata.row_group(k).num_rows for k in range(metadata.num_row_groups)]
 
     def read_group(self, number: int) -> Any:
         """Return one row group of a Parquet file."""
@@ -117,7 +121,7 @@ class TableFile:
         """Return the whole table."""
         if self.kind == _CSV:  # which finds types by looking at all values
             with self._told():
-                return pa.csv.read_csv(self.path, **self._csv_options(whole=True))
+                return _readable(pa.csv.read_csv(self.path, **self._csv_options()), self.path)
         return pa.Table.from_batches(list(self._batches(BATCH_ROWS)), schema=self._schema())
 
     def batches(self, n_rows: int = BATCH_ROWS) -> Iterator[Any]:
@@ -135,10 +139,27 @@ class TableFile:
         if waiting:
             yield pa.Table.from_batches(waiting)
 
+    def empty(self) -> Any:
+        """Return a table without rows."""
+        if self.kind == _CSV:
+            return pa.table({name: pa.array([], pa.string()) for name in self._wanted()})
+        return self._schema().empty_table()
+
+    def types(self) -> dict[str, Any]:
+        """Return the types of the columns, of a CSV file as its first block suggests them."""
+        with self._told():
+            if self.kind != _CSV:
+                return {field.name: field.type for field in self._schema()}
+            with pa.csv.open_csv(self.path, **self._csv_options(guesses=True)) as reader:
+                return {field.name: field.type for field in reader.schema}
+
+    def _wanted(self) -> list[str]:
+        return self.names if self._columns is None else self._columns
+
     def _batches(self, n_rows: int) -> Iterator[Any]:
         with self._told():
             if self.kind == _CSV:
-                with pa.csv.open_csv(self.path, **self._csv_options(whole=False)) as reader:
+                with pa.csv.open_csv(self.path, **self._csv_options()) as reader:
                     yield from reader
             elif self.kind == _PARQUET:
                 with pa.parquet.ParquetFile(self.path) as file:
@@ -165,55 +186,33 @@ class TableFile:
         if self.kind != _CSV:
             return [str(name) for name in self._schema().names]
         with pa.input_stream(str(self.path), compression="detect") as stream:
-            start = stream.read(2**16)
-        first = start.decode("utf-8-sig", errors="replace").split("\n", 1)[0].rstrip("\r")
-        if not first.strip():
+            start = stream.read(2**20)
+        first = re.split(r"[\r\n]", start.decode("utf-8-sig", errors="replace"), maxsplit=1)[0]
+        if not start.strip():
             raise TableError(
                 f"{str(self.path)!r} is empty: its first line should name the columns."
             )
         if "\0" in first:
-            raise TableError(f"{str(self.path)!r} is no text, so no CSV file.")
+            raise TableError(f"{str(self.path)!r} is no text in UTF-8, so no CSV file.")
         if self.delimiter is None:
-            self.delimiter = max(",;\t|", key=first.count)
-        return next(csv.reader([first], delimiter=self.delimiter))
+            unquoted = re.sub(r'"[^"]*"', "", first)
+            self.delimiter = max(",;\t|", key=unquoted.count)
+        with pa.csv.open_csv(self.path, **self._csv_options(guesses=True)) as reader:
+            return [str(name) for name in reader.schema.names]
 
-    def _csv_options(self, *, whole: bool) -> dict[str, Any]:
-        types = {name: type_ for name, type_ in self._types.items() if name in self.names}
-        if not whole:
-            types = self._first_types(widens=not types) | types
+    def _csv_options(self, *, guesses: bool = False) -> dict[str, Any]:
+        is_text = self.as_text and not guesses
         return {
-            "read_options": pa.csv.ReadOptions(block_size=_CSV_BLOCK, use_threads=whole),
+            "read_options": pa.csv.ReadOptions(block_size=_CSV_BLOCK, use_threads=not guesses),
             "parse_options": pa.csv.ParseOptions(
-                delimiter=self.delimiter, newlines_in_values=not self._is_large()
+                delimiter=self.delimiter,
+                newlines_in_values=self.path.stat().st_size <= _LARGE_CSV,
             ),
             "convert_options": pa.csv.ConvertOptions(
-                column_types=types,
-                strings_can_be_null=True,
-                include_columns=self._columns,
+                column_types={name: pa.string() for name in self.names} if is_text else None,
+                strings_can_be_null=not is_text,
+                include_columns=None if guesses and not hasattr(self, "names") else self._columns,
             ),
-        }
-
-    def _is_large(self) -> bool:
-        """Where values may contain line ends, a file is parsed by one thread only."""
-        return self.path.stat().st_size > 2**28
-
-    def _first_types(self, *, widens: bool) -> dict[str, Any]:
-        """Return the types of columns as the first block has them.
-
-        With ``widens``, whole numbers count as numbers: there may be a fraction in the next block.
-        """
-        options = {
-            "read_options": pa.csv.ReadOptions(block_size=_CSV_BLOCK, use_threads=False),
-            "parse_options": pa.csv.ParseOptions(delimiter=self.delimiter),
-            "convert_options": pa.csv.ConvertOptions(strings_can_be_null=True),
-        }
-        with pa.csv.open_csv(self.path, **options) as reader:
-            schema = reader.schema
-        return {
-            field.name: pa.float64()
-            if widens and (pa.types.is_integer(field.type) or pa.types.is_null(field.type))
-            else field.type
-            for field in schema
         }
 
     @contextlib.contextmanager
@@ -231,9 +230,59 @@ class TableFile:
             raise TableError(f"{str(self.path)!r} may not be read: permission denied.") from None
         except (OSError, EOFError, UnicodeDecodeError, pa.ArrowException) as error:
             reason = " ".join(str(error).split()).rstrip(".")
+            if "newlines_in_values" in reason:
+                reason = "it has line ends within quotes, which large CSV files may not have"
             raise TableError(
                 f"{str(self.path)!r} is no sound {self.kind} file: {reason}."
             ) from None
+
+
+def _readable(table: Any, path: Path) -> Any:
+    """Refuse text that is not in UTF-8, which comes as bytes."""
+    for field in table.schema:
+        if pa.types.is_binary(field.type):
+            raise TableError(f"Column {field.name!r} of {str(path)!r} is no text in UTF-8.")
+    return table
+
+
+def without_gaps_as_text(table: Any) -> Any:
+    """Turn what stands for a gap in a CSV file, such as NA or nothing, into a gap."""
+    nulls = pa.array(pa.csv.ConvertOptions().null_values, pa.string())
+    columns = {}
+    for name, values in zip(table.column_names, table.columns, strict=True):
+        if pa.types.is_string(values.type):
+            is_gap = pa.compute.is_in(values, value_set=nulls)
+            values = pa.compute.if_else(is_gap, pa.scalar(None, pa.string()), values)
+        columns[name] = values
+    return pa.table(columns)
+
+
+def stream(files: Sequence[TableFile], n_rows: int) -> Iterator[Any]:
+    """Yield batches of several files; the first one with types, of CSV files others as text.
+
+    Types are those that the beginning of the first file suggests. What comes later is read by
+    whoever knows what the first batch was taken for.
+    """
+    is_first = True
+    for file in files:
+        types = file.types() if is_first else {}
+        for batch in file.batches(n_rows):
+            rows = without_gaps_as_text(batch) if file.as_text else batch
+            if is_first and file.as_text:
+                rows = typed(rows, types)
+            is_first = False
+            yield rows
+
+
+def typed(table: Any, types: Mapping[str, Any]) -> Any:
+    """Give text the types that it has at first sight, but where it turns out not to have them."""
+    columns = {}
+    for name, values in zip(table.column_names, table.columns, strict=True):
+        type_ = pa.float64() if pa.types.is_integer(types[name]) else types[name]
+        with contextlib.suppress(pa.ArrowException):
+            values = values.cast(type_)
+        columns[name] = values
+    return pa.table(columns)
 
 
 def find_files(name: str) -> list[Path]:
@@ -316,24 +365,27 @@ class TableWriter:
 
     def write(self, columns: Mapping[str, Any]) -> None:
         """Append rows, given as columns; they are the same each time."""
-        table = pa.table(dict(columns))
+        table = pa.table(
+            {  # categories may be numbered differently in each batch
+                name: values.cast(values.type.value_type)
+                if pa.types.is_dictionary(getattr(values, "type", pa.null()))
+                else values
+                for name, values in columns.items()
+            }
+        )
         if self._writer is None:
+            self._schema = table.schema
             self._writer = self._open(table.schema)
-        self._writer.write_table(table.cast(self._writer_schema))
+        self._writer.write_table(table.cast(self._schema))
 
     def _open(self, schema: Any) -> Any:
-        self._writer_schema = schema
         if self._kind == _PARQUET:
             return pa.parquet.ParquetWriter(self._sink, schema)
         if self._kind == _ARROW:
             return pa.ipc.new_file(self._sink, schema)
-        return pa.csv.CSVWriter(
-            self._sink,
-            schema,
-            write_options=pa.csv.WriteOptions(
-                delimiter="\t" if self.path is not None and ".tsv" in self.path.suffixes else ","
-            ),
-        )
+        is_tabbed = self.path is not None and ".tsv" in self.path.name.lower()
+        options = pa.csv.WriteOptions(delimiter="\t" if is_tabbed else ",")
+        return pa.csv.CSVWriter(self._sink, schema, write_options=options)
 
     def __exit__(self, *error: Any) -> bool | None:
         if error[0] is not None:

@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..metrics import summary
 from ._arrow import pyarrow as pa
-from .files import TableError
+from .files import TableError, concatenated
 from .model import TableForest
 
 _MOST_HELD_OUT = 20_000
@@ -50,30 +51,41 @@ def fit_batches(
     """
     random = np.random.default_rng(random_state)
     model: TableForest | None = None
-    held_out: list[Any] = []
-    n_held_out = n_read = 0
+    held: list[tuple[Any, NDArray[np.float64]]] = []
+    share = holdout
+    n_read = 0
     for batch in batches:
         n_read += len(batch)
-        is_held = random.random(len(batch)) < holdout
-        if n_held_out >= _MOST_HELD_OUT:
-            is_held[:] = False
-        n_held_out += int(is_held.sum())
-        if is_held.any():
-            held_out.append(batch.filter(pa.array(is_held)))
-            batch = batch.filter(pa.array(~is_held))
-        if len(batch) > 0:
+        key = random.random(len(batch))
+        kept, held_rows = _parted(batch, key >= share)
+        held.append((held_rows, key[key < share]))
+        if len(kept) > 0:
             if model is None:
-                model = TableForest.fit(batch, target, random_state=random_state, **parameters)
+                model = TableForest.fit(kept, target, random_state=random_state, **parameters)
             else:
-                model.partial_fit(batch)
+                model.partial_fit(kept)
+        # A smaller share of all rows, old and new, once there would be too many.
+        while model is not None and sum(len(keys) for _, keys in held) > _MOST_HELD_OUT:
+            share *= 0.5
+            for place, (rows, keys) in enumerate(held):
+                released, still_held = _parted(rows, keys >= share)
+                if len(released) > 0:
+                    model.partial_fit(released)
+                held[place] = still_held, keys[keys < share]
         on_rows(n_read)
-    if model is None:
+    if n_read == 0:
         raise TableError("The table has no rows.")
+    n_held_out = sum(len(keys) for _, keys in held)
+    if holdout > 0.0 and (model is None or n_held_out == 0):
+        raise TableError(f"Of {n_read} rows, too few are left to learn or to hold out.")
+    assert model is not None
     if n_held_out == 0:
-        if holdout > 0.0:
-            raise TableError(f"Of {n_read} rows, none is left to hold out: there are too few.")
         return Learned(model, None, 0)
-    rows = pa.concat_tables(held_out)
+    rows = concatenated([rows for rows, _ in held if len(rows) > 0])
     scores = summary(model.encoder.labels(rows), model.predict_distribution(rows))
     model.partial_fit(rows)
     return Learned(model, scores, n_held_out)
+
+
+def _parted(table: Any, is_kept: NDArray[np.bool_]) -> tuple[Any, Any]:
+    return table.filter(pa.array(is_kept)), table.filter(pa.array(~is_kept))

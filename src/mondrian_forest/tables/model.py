@@ -15,6 +15,11 @@ from ..persistence import ModelFileError
 from .encode import TableEncoder
 
 
+def quantile_name(level: float) -> str:
+    """Return the name of the column of a quantile."""
+    return f"q{level:.12g}"
+
+
 class TableForest:
     """A forest that learns from tables with dates, text and gaps.
 
@@ -70,6 +75,11 @@ class TableForest:
         forest = MondrianForestRegressor(random_state=random_state, **parameters).fit(X, y)
         return cls(forest, encoder)
 
+    @property
+    def columns(self) -> list[str]:
+        """The columns that learning needs: those of the features, and the target."""
+        return [*(column.name for column in self.encoder.columns), self.encoder.target]
+
     def partial_fit(self, table: Any) -> TableForest:
         """Learn more rows. What a text stands for stays as it was."""
         X, y = self.encoder.features(table), self.encoder.labels(table)
@@ -92,7 +102,7 @@ class TableForest:
         X = self.encoder.features(table)
         levels = np.asarray(quantiles, dtype=np.float64).ravel()
         if len(X) == 0:
-            names = ["prediction", *(["std"] if std else []), *(f"q{q:g}" for q in levels)]
+            names = ["prediction", *(["std"] if std else []), *map(quantile_name, levels)]
             return {name: np.empty(0) for name in names}
         mean, deviation = self.forest.predict(X, return_std=True)
         found = {"prediction": np.asarray(mean)}
@@ -100,7 +110,7 @@ class TableForest:
             found["std"] = np.asarray(deviation)
         if len(levels) > 0:
             values = self.forest.predict_quantiles(X, levels)
-            found |= {f"q{q:g}": values[:, k] for k, q in enumerate(levels)}
+            found |= {quantile_name(q): values[:, k] for k, q in enumerate(levels)}
         return found
 
     def save(self, path: str | os.PathLike[str], *, rows: bool = True) -> None:
