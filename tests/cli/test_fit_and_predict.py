@@ -1,5 +1,6 @@
 """From a table to a model, to predictions, to a better model."""
 
+import csv
 import gzip
 import json
 import os
@@ -197,7 +198,7 @@ class TestPredict:
             "id", "sold", "town", "area", "garden", "price",
             "prediction", "std", "q0.05", "q0.5", "q0.95",
         ]  # fmt: skip
-        assert found["id"].to_pylist() == (10**16 + np.arange(100)).tolist()
+        assert found["id"].to_pylist() == [str(10**16 + k) for k in range(100)]  # as it stood there
         model = TableForest.load(folder / "houses.mf")
         expected = model.predict(pa.parquet.read_table(folder / "more.parquet"), quantiles=[0.05])
         np.testing.assert_array_equal(found["prediction"], expected["prediction"])
@@ -209,6 +210,25 @@ class TestPredict:
         assert lines[0] == '"prediction"'
         assert len(lines) == 101
         float(lines[1])
+
+    def test_what_the_model_does_not_know_stays_as_it_stands(self, folder, tmp_path):
+        line = '2020-01-01,Wien,30,true,00123,12345678901234567890,NA,"a, ""b"""'
+        (tmp_path / "t.csv").write_text(f"sold,town,area,garden,zip,big,null,text\n{line}\n")
+        done = succeed("predict", folder / "houses.mf", tmp_path / "t.csv")
+        found = list(csv.reader(done.stdout.splitlines()))
+        assert found[1][:-1] == next(csv.reader([line]))
+
+    def test_a_target_that_is_not_known_yet_is_no_fault(self, folder, tmp_path):
+        content = "sold,town,area,garden,price\n2020-01-01,Wien,30,true,to be seen\n"
+        (tmp_path / "t.csv").write_text(content)
+        assert "to be seen" in succeed("predict", folder / "houses.mf", tmp_path / "t.csv").stdout
+
+    @pytest.mark.parametrize("kind", ["csv", "parquet", "feather"])
+    def test_a_table_without_rows(self, kind, folder, tmp_path):
+        (tmp_path / "t.csv").write_text("sold,town,area,garden\n")
+        out = tmp_path / f"out.{kind}"
+        succeed("predict", folder / "houses.mf", tmp_path / "t.csv", "-o", out)
+        assert TableFile(out).names == ["sold", "town", "area", "garden", "prediction"]
 
     def test_columns_in_another_order(self, folder, tmp_path):
         table = TableFile(folder / "more.csv").read()
@@ -225,7 +245,7 @@ class TestPredict:
         [
             ("sold,town,area\n2020-01-01,Wien,30\n", "no column 'garden'"),
             ("sold,town,area,garden\n2020-01-01,Wien,large,true\n", "large"),
-            ("sold,town,area,garden\nnever,Wien,30,true\n", "'sold' held dates"),
+            ("sold,town,area,garden\nnever,Wien,30,true\n", "'sold' should hold a date"),
             ("sold,town,area,garden\n2020-01-01,Wien,,true\n", "gaps in column 'area'"),
             ("sold,town,area,garden\n2020-01-01,Wien,inf,true\n", "not finite"),
             ("sold,town,area,garden,std\n2020-01-01,Wien,1,true,1\n", "a column 'std' already"),

@@ -114,6 +114,7 @@ def test_when_every_trial_fails(program, message, folder):
         ("[x]\ntype = 'real'\nlow = 1", NAMES, "no 'high'"),
         ("[x]\ntype = 'real'\nlow = 1\nhigh = 0", NAMES, "low must be less than high"),
         ("[x]\ntype = 'real'\nlow = 1\nhigh = 2\nstep = 1", NAMES, "unknown entry 'step'"),
+        ("[lr-2]\ntype = 'real'\nlow = 1\nhigh = 2", NAMES, "letters, digits and underscores"),
         (SPACE, ("{y}",), "no such parameter"),
         (SPACE, ("7",), "uses no parameter"),
     ],

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ..metrics import summary
 from ._arrow import pyarrow as pa
-from .files import TableError, concatenated
+from .files import TableError
 from .model import TableForest
 
 _MOST_HELD_OUT = 20_000
@@ -81,9 +81,11 @@ def fit_batches(
     assert model is not None
     if n_held_out == 0:
         return Learned(model, None, 0)
-    rows = concatenated([rows for rows, _ in held if len(rows) > 0])
-    scores = summary(model.encoder.labels(rows), model.predict_distribution(rows))
-    model.partial_fit(rows)
+    parts = [rows for rows, _ in held if len(rows) > 0]
+    X = np.concatenate([model.encoder.features(rows) for rows in parts])
+    y = np.concatenate([model.encoder.labels(rows) for rows in parts])
+    scores = summary(y, model.forest.predict_distribution(X))
+    model.forest.partial_fit(X, y)
     return Learned(model, scores, n_held_out)
 
 
