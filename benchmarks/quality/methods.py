@@ -32,10 +32,10 @@ from .scores import Gaussian, Prediction, Quantiles
 OURS: dict[str, dict[str, Any]] = {"default": DEFAULT}
 ABLATION: dict[str, dict[str, Any]] = {
     "paper": PAPER,
-    "paper, marginal likelihood": PAPER | {"hyperparameters": "marginal_likelihood"},
-    "paper, spread": PAPER | {"spread": "auto"},
+    "paper + marginal likelihood": PAPER | {"hyperparameters": "marginal_likelihood"},
+    "paper + spread": PAPER | {"spread": "auto"},
     "pruned": PRUNED,
-    "pruned, chosen cuts": CHOSEN,
+    "pruned + chosen cuts": CHOSEN,
     "without chosen cuts": {"n_candidate_splits": 1},
     "without feature weights": {"feature_weights": None},
     "without spread": {"spread": 1.0},
