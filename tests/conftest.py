@@ -27,3 +27,24 @@ def data_directory() -> Path:
     if not directory.is_dir():
         pytest.skip("the real data is not at hand: set MONDRIAN_DATA to its folder")
     return directory
+
+
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory):
+    """A folder with tables of houses, and a model of them."""
+    import pyarrow as pa
+    import pyarrow.csv
+    import pyarrow.parquet
+
+    from command import succeed
+    from houses import houses
+
+    folder = tmp_path_factory.mktemp("houses")
+    pa.csv.write_csv(houses(400, 0), folder / "houses.csv")
+    pa.csv.write_csv(houses(100, 1), folder / "more.csv")
+    pa.parquet.write_table(houses(100, 1), folder / "more.parquet")
+    succeed(
+        "fit", "houses.csv", "--target", "price", "--drop", "id", "--trees", 5, "-o", "houses.mf",
+        cwd=folder,
+    )  # fmt: skip
+    return folder

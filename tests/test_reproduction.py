@@ -3,12 +3,14 @@
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from benchmarks.table import Table
-from conftest import ROOT
 from reproduction.report import Report, write, write_index
+
+ROOT = Path(__file__).resolve().parents[1]
 
 
 def run(*arguments):

@@ -1,11 +1,9 @@
+"""A table with all kinds of columns."""
+
 import datetime
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.csv
-import pyarrow.parquet
-import pytest
-from command import succeed
 
 
 def houses(n_rows, seed):
@@ -27,17 +25,3 @@ def houses(n_rows, seed):
             "price": np.round(level * area + 20.0 * random.normal(size=n_rows), 1),
         }
     )
-
-
-@pytest.fixture(scope="session")
-def folder(tmp_path_factory):
-    """A folder with tables of houses, and a model of them."""
-    folder = tmp_path_factory.mktemp("houses")
-    pa.csv.write_csv(houses(400, 0), folder / "houses.csv")
-    pa.csv.write_csv(houses(100, 1), folder / "more.csv")
-    pa.parquet.write_table(houses(100, 1), folder / "more.parquet")
-    succeed(
-        "fit", "houses.csv", "--target", "price", "--drop", "id", "--trees", 5, "-o", "houses.mf",
-        cwd=folder,
-    )  # fmt: skip
-    return folder
