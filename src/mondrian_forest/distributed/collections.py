@@ -16,11 +16,19 @@ try:
     from distributed.client import FutureCancelledError
     from distributed.comm.core import CommClosedError
 
+    import distributed.client
     from distributed import Client, KilledWorker, default_client
 except ModuleNotFoundError:
     raise ModuleNotFoundError(
         "This needs Dask: pip install 'mondrian-forest[dask]'.", name="dask"
     ) from None
+
+
+class _NeverRaised(Exception):  # noqa: N818
+    pass
+
+
+_ClosedClientError = getattr(distributed.client, "ClosedClientError", _NeverRaised)
 
 __all__ = ["Client", "ClusterLost", "Table", "cluster_told", "dask", "find_client", "open_table"]
 
@@ -41,6 +49,10 @@ def cluster_told(client: Client | None = None) -> Iterator[None]:
         raise ClusterLost(
             f"The Dask cluster was lost, or the work was cancelled: {type(error).__name__}. "
             "Start a cluster and fit again."
+        ) from error
+    except _ClosedClientError as error:
+        raise ClusterLost(
+            "The Dask cluster was lost: its client is closed. Start a cluster and fit again."
         ) from error
     except KilledWorker as error:
         raise ClusterLost(
