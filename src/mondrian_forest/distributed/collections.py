@@ -13,10 +13,10 @@ try:
     import dask
     import dask.array
     import dask.dataframe
+    import distributed.client
     from distributed.client import FutureCancelledError
     from distributed.comm.core import CommClosedError
 
-    import distributed.client
     from distributed import Client, KilledWorker, default_client
 except ModuleNotFoundError:
     raise ModuleNotFoundError(
