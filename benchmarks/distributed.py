@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from time import perf_counter
 from typing import Any, NamedTuple
@@ -110,9 +111,7 @@ def _received(dask_worker: Any) -> int:
 
 
 def run(quick: bool, _data: Path | None) -> Iterator[Table]:
-    try:
-        import distributed  # noqa: F401
-    except ModuleNotFoundError:
+    if find_spec("distributed") is None:
         print("Dask is not installed: left out")
         return
     yield beside_local(20_000 if quick else 2_000_000)

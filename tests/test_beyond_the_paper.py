@@ -271,6 +271,27 @@ class TestFeatureWeights:
         model.partial_fit(X[300:], y[300:])
         assert error(model, X[300:], y[300:]) < 0.7
 
+    def test_are_learned_again_while_a_stream_is_short(self):
+        """It begins with fewer rows than weights are learned from, and one feature matters."""
+        generator = np.random.default_rng(0)
+        X = generator.uniform(-3.0, 5.0, (260, 6))
+        y = np.sin(2 * X[:, 4])
+        model = forest(**CHOSEN | {"feature_weights": "auto"}, feature_range=(-3.0, 5.0))
+        found = []
+        for start in range(0, 260, 10):
+            model.partial_fit(X[start : start + 10], y[start : start + 10])
+            found.append(model.feature_weights_)
+        np.testing.assert_array_equal(found[0], 1.0)
+        changes = [k for k in range(1, 26) if not np.array_equal(found[k], found[k - 1])]
+        assert changes == [4, 19]  # at 50 and 200 rows
+        assert model.feature_weights_.argmax() == 4
+        assert model.feature_importances_[4] > 0.4
+        np.testing.assert_allclose(model._rows[:260], model._scale(X), rtol=1e-5)
+        for number, tree in enumerate(model.trees_):
+            check_tree_invariants(
+                tree, model._rows[:260], model._grove.rows(number), 2, labels=model._labels[:260]
+            )
+
     def test_stay_equal_where_labels_say_nothing(self):
         X = np.random.default_rng(0).random((100, 3))
         model = forest(**CHOSEN | {"feature_weights": "auto"}).fit(X, np.ones(100))

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 
 import pytest
+
 from command import refuse, succeed
 
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")

@@ -16,8 +16,8 @@ import pyarrow.csv
 import pyarrow.feather
 import pyarrow.parquet
 import pytest
-from command import COMMAND, ENVIRONMENT, refuse, run, succeed
 
+from command import COMMAND, ENVIRONMENT, refuse, run, succeed
 from mondrian_forest.tables import TableFile, TableForest
 
 FIT = ("--target", "price", "--trees", 3)
@@ -309,7 +309,7 @@ class TestUpdate:
         assert "gaps" in refuse("update", model, tmp_path / "t.csv")
         assert Path(model).read_bytes() == before
 
-    @pytest.mark.parametrize("moment", [0.5, 1.5, 2.5])
+    @pytest.mark.parametrize("moment", [1.0, 2.0, 3.0])
     def test_an_interrupt_leaves_nothing_half_written(self, moment, folder, tmp_path):
         model = shutil.copy(folder / "houses.mf", tmp_path / "m.mf")
         process = subprocess.Popen(
@@ -321,7 +321,7 @@ class TestUpdate:
         time.sleep(moment)
         process.send_signal(signal.SIGINT)
         _, complaint = process.communicate(timeout=60)
-        assert b"Traceback (most" not in complaint or b"import" in complaint
+        assert b"Traceback" not in complaint
         assert os.listdir(tmp_path) == ["m.mf"]
         assert TableForest.load(model).forest.n_samples_seen_ in (400, 800)
 

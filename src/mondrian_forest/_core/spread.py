@@ -7,9 +7,8 @@ factors are hardly more work than that of one. It is taken in standard deviation
 so that all rows count alike.
 
 Near its minimum the CRPS says little. So a factor is judged by its coverage as well: the
-probability of the central interval that ends at the label should be 1/2 on average. On eleven
-tables of 4,000 rows the worst coverage error was 0.058 by the CRPS alone, 0.052 by the coverage
-alone and 0.049 by both, which also gave the best CRPS and NLPD.
+probability of the central interval that ends at the label should be 1/2 on average. In a trial on
+samples of eleven tables both together gave better coverage, CRPS and NLPD than either alone.
 """
 
 from __future__ import annotations

@@ -39,4 +39,7 @@ def main() -> None:
 
     for command in (demo, fit, update, predict, evaluate, optimize, info):
         app.command()(command)
-    app()
+    try:
+        app()
+    except KeyboardInterrupt:
+        sys.exit(130)

@@ -1,7 +1,8 @@
 """An exact fit to data that no process holds at once.
 
-1. One pass finds ranges, label moments and lengths; another fetches the few rows from which feature
-   weights and the spread are learned; a third scales the rows, which then stay on their workers.
+1. One pass finds ranges, label moments and lengths; another, where it is needed, fetches the few
+   rows from which feature weights, the spread and the resolution of the labels are learned; a third
+   scales the rows, which then stay on their workers.
 2. The tops of all trees grow in rounds, see ``_core.top``. A round is a pass over the rows.
 3. Tree by tree, the rows of closed blocks come together, and workers grow the subtrees.
 4. Tops and subtrees are joined, and the label model is computed from what the nodes have counted.
@@ -21,7 +22,7 @@ from sklearn.base import clone
 
 from .._core.intake import scale_rows, survey_features, survey_labels
 from .._core.learn import Grove, Settings, linked, log_likelihood, renew, without_rows
-from .._core.posterior import HIERARCHICAL, LabelSums
+from .._core.posterior import HIERARCHICAL, PRUNED, LabelSums
 from .._core.rng import random_states
 from .._core.top import (
     CLOSED,
@@ -41,6 +42,7 @@ from .._core.top import (
 )
 from .._core.tree import NODE, TALLY, Tree
 from ..forest import FEW_HELD, MondrianForestRegressor, resolution_of
+from ..importance import MOST_ROWS
 from .collections import Client, Table, cluster_told, dask, find_client, open_table, plain
 
 _FAN_IN = 8
@@ -138,18 +140,26 @@ class _Fit:
         n_rows, n_features, sums = self._survey()
         random = forest._begin(n_features)
         feature_range = forest._find_feature_range(n_features)
-        held = np.sort(forest._choose_spread_rows(n_rows, random))
-        free = np.setdiff1d(random.choice(n_rows, min(n_rows, 5000), replace=False), held)
-        rows, labels = self._fetch(random.permutation(free)[:2500])
         none = np.empty(0, np.int64)
-        forest.feature_weights_ = forest._find_weights(rows, labels, none, feature_range, random)
+        held = np.sort(forest._choose_spread_rows(n_rows, random))
+        weighed = some = none
+        if isinstance(forest.feature_weights, str):
+            drawn = random.choice(n_rows, min(n_rows, 2 * MOST_ROWS), replace=False)
+            weighed = np.setdiff1d(drawn, held)  # of which so many are used as a local fit uses
+        if forest._settings.posterior == PRUNED:
+            some = np.arange(0, n_rows, -(-n_rows // 10_000))
+        fetched = np.unique(np.concatenate([held, weighed, some]))
+        rows, labels = self._fetch(fetched)
+        places = np.searchsorted(fetched, weighed)
+        forest.feature_weights_ = forest._find_weights(
+            rows[places], labels[places], none, feature_range, random
+        )
         forest._set_feature_range(*feature_range)
         forest._has_rescaled = False
         forest._trend = None
-        some = np.arange(0, n_rows, -(-n_rows // 10_000))
-        forest._resolution = resolution_of(self._fetch(some)[1])
-        unscaled, held_labels = self._fetch(held)
-        held_rows = forest._scale(unscaled)
+        forest._resolution = resolution_of(labels[np.searchsorted(fetched, some)])
+        places = np.searchsorted(fetched, held)
+        held_rows, held_labels = forest._scale(rows[places]), labels[places]
         forest._estimate(sums)
         self._grow_all(held, n_features)
         if len(held) > 0:
@@ -217,11 +227,12 @@ class _Fit:
         ]
 
     def _fetch(self, numbers: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return some rows, with their labels, in the order of their numbers."""
-        chosen = [(local,) for local in self._local(np.sort(numbers))]
+        """Return some rows, with their labels, in the order of their numbers, which ascend."""
+        if len(numbers) == 0:
+            return np.empty((0, self.forest.n_features_in_)), np.empty(0)
+        chosen = [(local,) for local in self._local(numbers)]
         found = self.client.gather(self._compute(_pick, chosen))
-        n_features = self.forest.n_features_in_
-        rows = [rows for rows, _ in found if len(rows) > 0] or [np.empty((0, n_features))]
+        rows = [rows for rows, _ in found if len(rows) > 0]
         return np.concatenate(rows), np.concatenate([labels for _, labels in found])
 
     def _scale(self, held: NDArray[np.int64]) -> list[Any]:
@@ -345,6 +356,7 @@ class _Fit:
         """Let the rows that were held back join, and keep what is to be kept."""
         forest = self.forest
         n_held = len(held_labels)
+        forest._rows, forest._labels = held_rows[:0], held_labels[:0]
         if self.keep_rows:
             found = self.client.gather(self.parts)
             forest._rows = np.concatenate([*(part.rows for part in found), held_rows])
@@ -355,8 +367,6 @@ class _Fit:
                 forest.n_samples_seen_ = end
                 forest._make_room_in_trees(end)
                 forest._extend_all(end, is_due=False)
-        forest._rows = getattr(forest, "_rows", np.empty((0, forest.n_features_in_), np.float32))
-        forest._labels = getattr(forest, "_labels", np.empty(0))
         forest._maximise_evidence()
         if not self.keep_rows:
             if forest._settings.posterior == HIERARCHICAL:

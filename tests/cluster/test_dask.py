@@ -14,8 +14,8 @@ pytest.importorskip("distributed", reason="Dask is not installed")
 
 import dask.array as da
 import dask.dataframe as dd
-
 from distributed import Client, LocalCluster
+
 from mondrian_forest import PAPER, MondrianForestRegressor
 from mondrian_forest.distributed import ClusterLost, fit, learn, predict
 
