@@ -18,6 +18,7 @@ from pathlib import Path
 from . import (
     accuracy,
     calibration,
+    command,
     distributed,
     files,
     growth,
@@ -34,6 +35,7 @@ JOBS = {
     "online": online.run,
     "startup": startup.run,
     "files": files.run,
+    "command": command.run,
     "optimization": optimization.run,
     "accuracy": accuracy.run,
     "calibration": calibration.run,

@@ -1288,7 +1288,7 @@ def _slices(length: int, step: int) -> list[slice]:
 
 def resolution_of(labels: NDArray[np.float64]) -> float:
     """Return the smallest difference of two labels, of some thousands of them."""
-    values = np.unique(labels[:: -(-len(labels) // 10_000)])
+    values = np.unique(labels[:: max(-(-len(labels) // 10_000), 1)])
     return float(np.diff(values).min()) if len(values) > 1 else 0.0
 
 

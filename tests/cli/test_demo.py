@@ -21,10 +21,41 @@ def test_the_demo_prints_a_table_and_saves_a_picture(tmp_path):
 
 def test_the_seed_decides_what_the_demo_shows(tmp_path):
     shown = [
-        run("demo", "--seed", seed, "--picture", tmp_path / "p.png").stdout.split("50 trees")[0]
+        run("demo", "--seed", seed, "--picture", tmp_path / "p.png").stdout.split("12 trees")[0]
         for seed in (1, 1, 2)
     ]
     assert shown[0] == shown[1] != shown[2]
+
+
+def test_it_shows_the_same_before_anything_was_compiled(tmp_path):
+    """Nobody should wait for a compiler before the first answer."""
+    code = """
+import sys
+sys.argv = ["mondrian", "demo"]
+from mondrian_forest.cli import demo, main
+demo._is_compiled = lambda: {is_compiled}
+try:
+    main()
+finally:
+    from mondrian_forest._core.predict import route
+    assert hasattr(route, "signatures") == {is_compiled}
+"""
+    environment = {name: value for name, value in os.environ.items() if name != "NUMBA_DISABLE_JIT"}
+    shown = [
+        subprocess.run(
+            [sys.executable, "-c", code.format(is_compiled=is_compiled)],
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        for is_compiled in (True, False)
+    ]
+    assert shown[0].stdout.split("12 trees")[0] == shown[1].stdout.split("12 trees")[0]
+    assert "not compiled yet" in shown[1].stdout
+    assert "Warning" not in shown[1].stderr
+    assert "first fit compiles" in shown[1].stderr
 
 
 @pytest.mark.parametrize("picture", ["/no/such/folder/demo.png", "/", "demo.nonsense"])

@@ -28,7 +28,7 @@ model: moments, upward messages, hyperparameters), ``pruning`` (another label mo
 (empirical Bayes), ``learn`` (all of these for one tree), ``predict`` (Alg. 5), ``components`` (what
 stands along a path), ``mixture`` and ``student`` (density, cdf, quantiles and CRPS of mixtures),
 ``spread`` (one factor for the width of all of them), ``top`` (trees over rows that no process holds
-at once). ``warm_up`` compiles ahead; ``check`` looks at arrays from a file before
-they are used; ``kernel``, ``vector``, ``memory`` and ``intake`` (tables from users) serve all.
-``reference`` is the slow transcription of the paper that the tests compare with.
+at once). ``check`` looks at arrays from a file before they are used; ``kernel``, ``vector``,
+``memory`` and ``intake`` (tables from users) serve all. ``reference`` is the slow transcription of
+the paper that the tests compare with.
 """
