@@ -27,8 +27,11 @@ estimator = perf_counter() - start
 import numpy as np
 X = np.random.default_rng(0).random((1000, 8))
 start = perf_counter()
-MondrianForestRegressor(10, n_jobs=2).fit(X, X[:, 0]).predict(X, return_std=True)
+forest = MondrianForestRegressor(10, n_jobs=2).fit(X, X[:, 0])
+forest.predict(X, return_std=True)
 print(json.dumps([package, estimator, perf_counter() - start]))
+found = forest.predict_distribution(X[:10])
+found.interval(0.9), found.cdf(X[:10, 0]), found.logpdf(X[:10, 0])  # for the demo
 """
 
 

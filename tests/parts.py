@@ -2,18 +2,22 @@
 
 import numpy as np
 
+from mondrian_forest._core.learn import allocate_grove
 from mondrian_forest._core.top import (
     CLOSED,
     LEAF,
+    Joining,
     Left,
     Top,
     follow_cuts,
     grow_subtree,
-    join,
     look_left,
     no_reports,
     report,
+    room_for_subtree,
 )
+from mondrian_forest._core.tree import Tree
+from mondrian_forest._core.vector import padded_width
 
 
 def grow_in_parts(rows, labels, sizes, settings, seed, most_rows, *, forgets_time=False):
@@ -62,14 +66,24 @@ def grow_in_parts(rows, labels, sizes, settings, seed, most_rows, *, forgets_tim
         if kind == LEAF:
             leaf_rows[block] = chosen
         elif kind == CLOSED:
-            subtrees[block] = grow_subtree(
-                rows[chosen],
+            padded = np.zeros((len(chosen), padded_width(n_features)), np.float32)
+            padded[:, :n_features] = rows[chosen]
+            subtree, order = grow_subtree(
+                padded,
                 labels[chosen],
-                chosen,
                 0.0 if forgets_time else top.start_time[block],
                 settings.min_samples_split,
                 settings.lifetime,
                 settings.n_candidate_splits,
                 top.random_state(block),
+                room_for_subtree(len(chosen), n_features),
             )
-    return top, *join(top, subtrees, leaf_rows)
+            subtrees[block] = subtree, chosen[order]
+    order = np.full(len(rows), -1, np.int32)
+    grove = allocate_grove(1, *rows.shape, is_linked=False)
+    joining = Joining(top, Tree(grove.nodes[0], grove.boxes[0], grove.tallies[0]), order)
+    joining.add({}, leaf_rows)
+    for block in top.blocks_of(CLOSED):
+        joining.add({block: subtrees[block]}, leaf_rows)
+    grove.sizes[0] = joining.finish()
+    return top, grove.tree(0), order

@@ -4,7 +4,7 @@ import pytest
 from mondrian_forest._core.learn import Settings
 from mondrian_forest._core.posterior import HIERARCHICAL
 from mondrian_forest._core.top import CLOSED, Left, Reports, no_reports, report
-from mondrian_forest._core.tree import RowOrder
+from mondrian_forest._core.tree import RowOrder, Tree, copy_depth_first
 from parts import grow_in_parts
 from trees import check_tree_invariants, small_table
 
@@ -23,6 +23,9 @@ def test_the_tree_is_sound_and_does_not_depend_on_the_parts(
     ]
     for top, tree, order in trees:
         check_tree_invariants(tree, rows, RowOrder(order), min_samples_split, labels=labels)
+        renumbered = Tree(*(np.empty_like(array) for array in tree))
+        copy_depth_first(tree, renumbered)
+        np.testing.assert_array_equal(tree.left_child, renumbered.left_child)
         assert (top.kind == [CLOSED]) == (most_rows == 100)
         for name in ("left_child", "split_feature", "threshold", "split_time"):
             np.testing.assert_array_equal(tree.nodes[name], trees[0][1].nodes[name])

@@ -17,11 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .kernel import kernel
+from .memory import empty
 from .posterior import merge_tallies, order_labels, tally_labels
 from .rng import exponential
 from .sample import sample_block, sample_cut, scratch_boxes, total_extent
-from .tree import NO_CHILD, NODE, TALLY, Tree, copy_depth_first
-from .vector import padded_width
+from .tree import NO_CHILD, NODE, TALLY, Tree
 
 WAITING, INNER, LEAF, CLOSED = range(4)
 """What a block of the top is: not decided yet, cut, a leaf of the tree, the root of a subtree."""
@@ -128,6 +128,30 @@ def follow_cuts(rows: NDArray[np.float32], cuts: Cuts, blocks: NDArray[np.int32]
 
 
 @kernel
+def sort_by_block(
+    rows: NDArray[np.float32],
+    labels: NDArray[np.float64],
+    blocks: NDArray[np.int32],
+    place: NDArray[np.int64],
+    sorted_rows: NDArray[np.float32],
+    sorted_labels: NDArray[np.float64],
+    numbers: NDArray[np.int32],
+) -> None:
+    """Copy rows to where those of their block are to be, in their order.
+
+    ``place`` has the first place of each block, -1 for those that are left out, and is moved on.
+    """
+    for i in range(len(rows)):
+        new = place[blocks[i]]
+        if new >= 0:
+            place[blocks[i]] = new + 1
+            for f in range(rows.shape[1]):
+                sorted_rows[new, f] = rows[i, f]
+            sorted_labels[new] = labels[i]
+            numbers[new] = i
+
+
+@kernel
 def report(
     rows: NDArray[np.float32],
     labels: NDArray[np.float64],
@@ -143,8 +167,11 @@ def report(
             continue
         for f in range(rows.shape[1]):
             value = rows[i, f]
-            boxes[block, 0, f] = min(boxes[block, 0, f], value)
-            boxes[block, 1, f] = max(boxes[block, 1, f], value)
+            # Branches, which are hardly ever taken, are faster than writing each time.
+            if value < boxes[block, 0, f]:
+                boxes[block, 0, f] = value
+            if value > boxes[block, 1, f]:
+                boxes[block, 1, f] = value
         count[block] += 1
         deviation = labels[i] - mean[block]
         mean[block] += deviation / count[block]
@@ -192,6 +219,17 @@ class Top:
     @property
     def n_blocks(self) -> int:
         return len(self.kind)
+
+    def blocks_of(self, kind: int) -> list[int]:
+        """Return all blocks of one kind that is not cut, from left to right."""
+        found, waiting = [], [0]
+        while waiting:
+            block = waiting.pop()
+            if self.kind[block] == INNER:
+                waiting += [self.left[block] + 1, self.left[block]]
+            elif self.kind[block] == kind:
+                found.append(block)
+        return found
 
     def random_state(self, block: int) -> NDArray[np.uint64]:
         """Return the random stream of a block."""
@@ -277,47 +315,54 @@ class Top:
             self.start_time.append(time)
             self.path.append((*self.path[block], side))
 
-    def leaves_in_order(self) -> list[int]:
-        """Return the blocks that are not cut, from left to right."""
-        found, waiting = [], [0]
-        while waiting:
-            block = waiting.pop()
-            if self.kind[block] == INNER:
-                waiting += [self.left[block] + 1, self.left[block]]
-            else:
-                found.append(block)
-        return found
-
 
 class Subtree(NamedTuple):
-    """A subtree of a closed block; its root is its first node."""
+    """The subtree of a closed block as it travels, in about a third of the bytes of a tree.
 
-    tree: Tree
-    row_numbers: NDArray[np.int32]
+    Nodes come in the order in which a walk meets them, depth first and left before right. Where
+    they are among all nodes, boxes and tallies of inner nodes, follow from that and the leaves.
+    """
+
+    is_leaf: NDArray[np.bool_]
+    """Of each node; what comes next is of each inner node."""
+    feature: NDArray[np.int32]
+    threshold: NDArray[np.float32]
+    split_time: NDArray[np.float64]
+    """What comes next is of each leaf."""
+    boxes: NDArray[np.float32]
+    n_rows: NDArray[np.int32]
+    label_mean: NDArray[np.float64]
+    squared_deviation: NDArray[np.float64]
+
+
+def room_for_subtree(n_rows: int, n_features: int) -> Tree:
+    """Return arrays that the subtree of so many rows fits into."""
+    return Tree(
+        empty((2 * n_rows,), NODE),
+        empty((2 * n_rows, 2, n_features), np.float32),
+        empty((2 * n_rows,), TALLY),
+    )
 
 
 def grow_subtree(
     rows: NDArray[np.float32],
     labels: NDArray[np.float64],
-    row_numbers: NDArray[np.int32],
     start_time: float,
     min_samples_split: int,
     lifetime: float,
     n_candidates: int,
     random_state: NDArray[np.uint64],
-) -> Subtree:
-    """Grow the subtree of a closed block from all of its rows."""
-    n_rows, n_features = rows.shape
-    tree = Tree(
-        np.empty(2 * n_rows - 1, NODE),
-        np.empty((2 * n_rows - 1, 2, n_features), np.float32),
-        np.empty(2 * n_rows - 1, TALLY),
-    )
-    moving = np.empty((n_rows, padded_width(n_features)), np.float32)
-    moving[:, :n_features] = rows
-    order = np.arange(n_rows, dtype=np.int32)
+    room: Tree,
+) -> tuple[Subtree, NDArray[np.int32]]:
+    """Grow the subtree of a closed block from all of its rows; ``room`` is only worked with.
+
+    The rows have ``padded_width``, and are permuted; the order that they are in then is returned
+    as well.
+    """
+    order = np.arange(len(rows), dtype=np.int32)
+    n_features = room.boxes.shape[2]
     size = sample_block(
-        moving,
+        rows,
         order,
         labels if n_candidates > 1 else None,
         start_time,
@@ -325,63 +370,182 @@ def grow_subtree(
         n_candidates,
         lifetime,
         random_state,
-        tree,
+        room,
         0,
         1,
         scratch_boxes(n_features),
     )
-    nodes, boxes, tallies = (array[:size].copy() for array in tree)
-    ordered = np.empty(n_rows)
+    ordered = np.empty(len(rows))
     order_labels(labels, order, ordered)
-    tally_labels(nodes, tallies, ordered, 0, size)
-    return Subtree(Tree(nodes, boxes, tallies), row_numbers[order])
-
-
-def join(
-    top: Top, subtrees: dict[int, Subtree], leaf_rows: dict[int, NDArray[np.int32]]
-) -> tuple[Tree, NDArray[np.int32]]:
-    """Return the whole tree, numbered as by a batch fit, and its rows in the order of its nodes.
-
-    Without rows, ``leaf_rows`` is empty, and so are the row numbers of subtrees.
-    """
-    n_top = top.n_blocks
-    size = n_top + sum(len(subtree.tree.nodes) - 1 for subtree in subtrees.values())
-    n_features = top.reports.boxes.shape[2]
-    tree = Tree(
-        np.zeros(size, NODE), np.empty((size, 2, n_features), np.float32), np.zeros(size, TALLY)
+    tally_labels(room.nodes, room.tallies, ordered, 0, size)
+    n_leaves = (size + 1) // 2
+    n_inner = size - n_leaves
+    subtree = Subtree(
+        np.empty(size, np.bool_),
+        np.empty(n_inner, np.int32),
+        np.empty(n_inner, np.float32),
+        np.empty(n_inner),
+        np.empty((n_leaves, 2, n_features), np.float32),
+        np.empty(n_leaves, np.int32),
+        np.empty(n_leaves),
+        np.empty(n_leaves),
     )
+    _pack(room, subtree)
+    return subtree, order
+
+
+@kernel
+def _pack(tree: Tree, subtree: Subtree) -> None:
     nodes, boxes, tallies = tree
-    nodes["left_child"][:n_top] = top.left
-    nodes["split_feature"][:n_top] = top.feature
-    nodes["threshold"][:n_top] = top.threshold
-    nodes["split_time"][:n_top] = top.split_time
-    boxes[:n_top] = top.reports.boxes
-    tallies["n_samples"][:n_top] = top.reports.n_rows
-    tallies["label_mean"][:n_top] = top.reports.mean
-    tallies["squared_deviation"][:n_top] = top.reports.squared_deviation
-    n_nodes, n_rows = n_top, 0
-    order = []
-    for block in top.leaves_in_order():
-        if block in subtrees:
-            (sub_nodes, sub_boxes, sub_tallies), row_numbers = subtrees[block]
-            new = slice(n_nodes, n_nodes + len(sub_nodes) - 1)
-            for target, source in ((nodes, sub_nodes), (boxes, sub_boxes), (tallies, sub_tallies)):
-                target[block] = source[0]
-                target[new] = source[1:]
-            for part in (slice(block, block + 1), new):
-                children = nodes["left_child"][part]
-                children[children != NO_CHILD] += n_nodes - 1
-                tallies["first_row"][part] += n_rows
-            n_nodes = new.stop
-        else:
-            row_numbers = leaf_rows.get(block, np.empty(0, np.int32))
-            tallies["first_row"][block] = n_rows
-        order.append(row_numbers)
-        n_rows += int(top.reports.n_rows[block])
-    for block in range(n_top - 1, -1, -1):  # children stand behind their parents
-        if top.kind[block] == INNER:
-            merge_tallies(nodes, tallies, block)
-            tallies["first_row"][block] = tallies["first_row"][top.left[block]]
-    result = Tree(np.empty_like(nodes), np.empty_like(boxes), np.empty_like(tallies))
-    copy_depth_first(tree, result)
-    return result, np.concatenate(order)
+    is_leaf, feature, threshold, split_time, leaf_boxes, n_rows, mean, squared_deviation = subtree
+    waiting = np.empty(len(feature) + 2, np.int32)
+    waiting[0] = 0
+    n_waiting = 1
+    n_inner = 0
+    for number in range(len(is_leaf)):
+        n_waiting -= 1
+        node = waiting[n_waiting]
+        left = nodes[node].left_child
+        is_leaf[number] = left == NO_CHILD
+        if left != NO_CHILD:
+            feature[n_inner] = nodes[node].split_feature
+            threshold[n_inner] = nodes[node].threshold
+            split_time[n_inner] = nodes[node].split_time
+            n_inner += 1
+            waiting[n_waiting] = left + 1
+            waiting[n_waiting + 1] = left
+            n_waiting += 2
+            continue
+        leaf = number - n_inner
+        for end in range(2):
+            for f in range(boxes.shape[2]):
+                leaf_boxes[leaf, end, f] = boxes[node, end, f]
+        n_rows[leaf] = tallies[node].n_samples
+        mean[leaf] = tallies[node].label_mean
+        squared_deviation[leaf] = tallies[node].squared_deviation
+
+
+@kernel
+def _unpack(subtree: Subtree, root: int, first_node: int, first_row: int, tree: Tree) -> None:
+    """Write a subtree: its root, the other nodes from ``first_node`` on, as a batch fit does."""
+    is_leaf, feature, threshold, split_time, leaf_boxes, n_rows, mean, squared_deviation = subtree
+    nodes, boxes, tallies = tree
+    waiting = np.empty(len(feature) + 2, np.int64)
+    waiting[0] = root
+    n_waiting = 1
+    n_inner = 0
+    n_nodes = first_node
+    for number in range(len(is_leaf)):
+        n_waiting -= 1
+        j = waiting[n_waiting]
+        node, tally = nodes[j], tallies[j]
+        tally.first_row = first_row
+        if not is_leaf[number]:
+            node.left_child = n_nodes
+            node.split_feature = feature[n_inner]
+            node.threshold = threshold[n_inner]
+            node.split_time = split_time[n_inner]
+            n_inner += 1
+            waiting[n_waiting] = n_nodes + 1
+            waiting[n_waiting + 1] = n_nodes
+            n_waiting += 2
+            n_nodes += 2
+            continue
+        leaf = number - n_inner
+        node.left_child = NO_CHILD
+        node.split_feature = -1
+        node.threshold = np.nan
+        node.split_time = np.inf
+        for end in range(2):
+            for f in range(boxes.shape[2]):
+                boxes[j, end, f] = leaf_boxes[leaf, end, f]
+        tally.n_samples = n_rows[leaf]
+        tally.height = 0
+        tally.label_mean = mean[leaf]
+        tally.squared_deviation = squared_deviation[leaf]
+        first_row += n_rows[leaf]
+    for place in range(n_nodes, first_node - 1, -1):  # children stand behind their parents
+        j = place - 1 if place > first_node else root
+        left = nodes[j].left_child
+        if left != NO_CHILD:
+            merge_tallies(nodes, tallies, j)
+            for f in range(boxes.shape[2]):
+                boxes[j, 0, f] = min(boxes[left, 0, f], boxes[left + 1, 0, f])
+                boxes[j, 1, f] = max(boxes[left, 1, f], boxes[left + 1, 1, f])
+
+
+class Joining:
+    """A whole tree as it is written, numbered as by a batch fit, into arrays with room.
+
+    In that order all nodes below a node are neighbours, so that subtrees are written one after the
+    other, from left to right: none but the next needs to be at hand.
+
+    Parameters
+    ----------
+    top : Top
+    room : Tree
+    order : ndarray of int32
+        Gets the rows of the tree in the order of its nodes. If they are not kept, it is empty, as
+        are all row numbers.
+    """
+
+    def __init__(self, top: Top, room: Tree, order: NDArray[np.int32]) -> None:
+        self.top, self.room, self.order = top, room, order
+        self.n_nodes, self.n_rows = 1, 0
+        # Of the blocks of the top: their numbers among all nodes, and their first rows.
+        self._place = np.zeros(top.n_blocks, np.int64)
+        self._first_row = np.zeros(top.n_blocks, np.int64)
+        self._waiting = [0]
+
+    def add(
+        self,
+        subtrees: dict[int, tuple[Subtree, NDArray[np.int32]]],
+        leaf_rows: dict[int, NDArray[np.int32]],
+    ) -> None:
+        """Write all that can be written with these subtrees, and rows, of closed blocks."""
+        top, place = self.top, self._place
+        while self._waiting:
+            block = self._waiting[-1]
+            if top.kind[block] == CLOSED and block not in subtrees:
+                return
+            self._waiting.pop()
+            self._first_row[block] = self.n_rows
+            if top.kind[block] == INNER:
+                left = top.left[block]
+                place[left : left + 2] = self.n_nodes, self.n_nodes + 1
+                self.n_nodes += 2
+                self._waiting += [left + 1, left]
+                continue
+            row_numbers = leaf_rows.get(block, self.order[:0])
+            if top.kind[block] == CLOSED:
+                subtree, row_numbers = subtrees[block]
+                # Kernels are compiled for arrays that can be written to, as most are.
+                arrays: list[Any] = [np.require(array, requirements="W") for array in subtree]
+                _unpack(Subtree(*arrays), place[block], self.n_nodes, self.n_rows, self.room)
+                self.n_nodes += len(subtree.is_leaf) - 1
+            self.order[self.n_rows : self.n_rows + len(row_numbers)] = row_numbers
+            self.n_rows += int(top.reports.n_rows[block])
+
+    def finish(self) -> int:
+        """Write the nodes of the top, when all subtrees were added; return the tree's size."""
+        top = self.top
+        nodes, boxes, tallies = self.room
+        kind = np.array(top.kind)
+        own = np.flatnonzero(kind != CLOSED)
+        place = self._place[own]
+        nodes[place] = np.zeros(1, NODE)[0]
+        tallies[place] = np.zeros(1, TALLY)[0]
+        left_children = self._place[np.array(top.left)[own]]
+        nodes["left_child"][place] = np.where(kind[own] == INNER, left_children, NO_CHILD)
+        nodes["split_feature"][place] = np.array(top.feature)[own]
+        nodes["threshold"][place] = np.array(top.threshold)[own]
+        nodes["split_time"][place] = np.array(top.split_time)[own]
+        boxes[place] = top.reports.boxes[own]
+        tallies["n_samples"][place] = top.reports.n_rows[own]
+        tallies["first_row"][place] = self._first_row[own]
+        tallies["label_mean"][place] = top.reports.mean[own]
+        tallies["squared_deviation"][place] = top.reports.squared_deviation[own]
+        for block in own[::-1]:  # children stand behind their parents
+            if top.kind[block] == INNER:
+                merge_tallies(nodes, tallies, self._place[block])
+        return self.n_nodes

@@ -21,7 +21,15 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 
 from .._core.intake import scale_rows, survey_features, survey_labels
-from .._core.learn import Grove, Settings, linked, log_likelihood, renew, without_rows
+from .._core.learn import (
+    Grove,
+    Settings,
+    allocate_grove,
+    linked,
+    log_likelihood,
+    renew,
+)
+from .._core.memory import release
 from .._core.posterior import HIERARCHICAL, PRUNED, LabelSums
 from .._core.rng import random_states
 from .._core.top import (
@@ -29,24 +37,29 @@ from .._core.top import (
     LEAF,
     Candidates,
     Cuts,
+    Joining,
     Left,
     Reports,
     Subtree,
     Top,
     follow_cuts,
     grow_subtree,
-    join,
     look_left,
     no_reports,
     report,
+    room_for_subtree,
+    sort_by_block,
 )
-from .._core.tree import NODE, TALLY, Tree
+from .._core.tree import Tree
+from .._core.vector import padded_width
 from ..forest import FEW_HELD, MondrianForestRegressor, resolution_of
 from ..importance import MOST_ROWS
 from .collections import Client, Table, cluster_told, dask, find_client, open_table, plain
 
 _FAN_IN = 8
 """Reports that are joined by one task."""
+_MOST_ROWS = 2**31 - 1
+"""Nodes count their rows in 32 bits."""
 
 
 class Part(NamedTuple):
@@ -180,8 +193,12 @@ class _Fit:
         forest._random_states = random_states(
             np.random.SeedSequence(forest._random_states.ravel().tolist()), forest.n_estimators
         )
-        for number in range(forest._grove.n_trees):
-            renew(forest._grove, number, forest._settings, forest._hyperparameters())
+        forest._for_each_tree(
+            lambda number: renew(
+                forest._grove, number, forest._settings, forest._hyperparameters()
+            ),
+            forest._grove.n_trees,
+        )
 
     def _compute(self, task: Callable[..., Any], arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
         """Return futures of a function of each partition, which is loaded where it is needed."""
@@ -199,6 +216,11 @@ class _Fit:
         known = [one for one in found if one is not None]
         if not known:
             raise ValueError("There are no rows: all partitions are empty.")
+        if sum(self.lengths) > _MOST_ROWS:
+            raise ValueError(
+                f"There are {sum(self.lengths):,} rows, and at most {_MOST_ROWS:,} can be fitted: "
+                "take a sample of them."
+            )
         widths = {len(one.low) for one in known}
         if len(widths) > 1:
             raise ValueError(f"Partitions have different numbers of columns: {sorted(widths)}.")
@@ -242,10 +264,34 @@ class _Fit:
         scaling = self.forest._scaling
         arguments = [(one, start, scaling) for one, start in zip(local, starts, strict=True)]
         self.used = used
-        return self._compute(_scale, arguments)
+        parts = self._compute(_scale, arguments)
+        _await(parts)
+        # Work on a part goes to where it is, unless that worker is lost: Dask alone would move
+        # parts, and what was sorted for others, to whoever is free.
+        where = self.client.who_has(parts)
+        self.homes = [list(where[part.key]) or None for part in parts]
+        return parts
+
+    def _at_home(self, task: Callable[..., Any], number: int, *arguments: Any) -> Any:
+        """Return the future of work on a part."""
+        home = self.homes[number]
+        return self.client.submit(
+            task,
+            *arguments,
+            pure=False,
+            workers=home,
+            allow_other_workers=home is not None,
+        )
+
+    def _for_each_part(self, task: Callable[..., Any], states: list[Any], *more: Any) -> list[Any]:
+        """Return futures of a function of each part, and of the blocks that its rows are in."""
+        return [
+            self._at_home(task, number, part, state, *more)
+            for number, (part, state) in enumerate(zip(self.parts, states, strict=True))
+        ]
 
     def _grow(self, n_features: int) -> Grove:
-        forest, client = self.forest, self.client
+        forest = self.forest
         seeds = [tuple(int(word) for word in state) for state in forest._random_states]
         settings = forest._settings
         tops = [
@@ -259,7 +305,10 @@ class _Fit:
             )
             for seed in seeds
         ]
-        states = [client.submit(_first_blocks, part, len(tops), pure=False) for part in self.parts]
+        states = [
+            self._at_home(_first_blocks, number, part, len(tops))
+            for number, part in enumerate(self.parts)
+        ]
         waiting = dict.fromkeys(range(len(tops)), 0)
         while waiting:
             self.n_rounds += 1
@@ -282,27 +331,15 @@ class _Fit:
                 for number, candidates in drawn.items()
             }
             if cuts:
-                states = [
-                    client.submit(_advance, part, state, cuts, pure=False)
-                    for part, state in zip(self.parts, states, strict=True)
-                ]
+                states = self._for_each_part(_advance, states, cuts)
             self.tell("rounds", self.n_rounds)
-        trees, orders = [], []
-        for number, top in enumerate(tops):
-            tree, order = self._grow_subtrees(number, top, states, settings)
-            trees.append(tree)
-            orders.append(order)
-            self.tell("trees", number + 1)
-        return _grove(trees, orders)
+        return self._grow_subtrees(tops, states, n_features)
 
     def _reduce(
         self, task: Callable[..., Any], states: list[Any], arguments: list[Any]
     ) -> list[Any]:
         """Return what all partitions say together, joined on the way by the workers."""
-        futures = [
-            self.client.submit(task, part, state, arguments, pure=False)
-            for part, state in zip(self.parts, states, strict=True)
-        ]
+        futures = self._for_each_part(task, states, arguments)
         while len(futures) > 1:
             futures = [
                 self.client.submit(_join, futures[first : first + _FAN_IN], pure=False)
@@ -311,46 +348,55 @@ class _Fit:
         found: list[Any] = futures[0].result()
         return found
 
-    def _grow_subtrees(
-        self, number: int, top: Top, states: list[Any], settings: Settings
-    ) -> tuple[Tree, NDArray[np.int32]]:
+    def _grow_subtrees(self, tops: list[Top], states: list[Any], n_features: int) -> Grove:
+        grove = allocate_grove(len(tops), self.n_used, n_features, is_linked=False)
+        if not self.keep_rows:
+            grove = grove._replace(row_numbers=grove.row_numbers[:, :0])
+        started = self._start_subtrees(0, tops[0], states)
+        for number, top in enumerate(tops):
+            grown, in_leaves = started
+            _await(grown)
+            if number + 1 < len(tops):  # while this one is fetched
+                started = self._start_subtrees(number + 1, tops[number + 1], states)
+            leaf_rows = {}
+            if self.keep_rows:
+                found = self.client.gather(in_leaves)
+                for place, block in enumerate(top.blocks_of(LEAF)):
+                    leaf_rows[block] = np.concatenate([one[place] for one in found])
+            room = Tree(grove.nodes[number], grove.boxes[number], grove.tallies[number])
+            joining = Joining(top, room, grove.row_numbers[number])
+            joining.add({}, leaf_rows)
+            for group in grown:  # one after the other: all of them would take twice the memory
+                joining.add(self.client.gather(group, direct=True), leaf_rows)
+            grove.sizes[number] = joining.finish()
+            for array in room:
+                release(array[joining.n_nodes :])
+            self.tell("trees", number + 1)
+        return grove
+
+    def _start_subtrees(
+        self, number: int, top: Top, states: list[Any]
+    ) -> tuple[list[Any], list[Any]]:
+        """Return futures of the subtrees of one tree, and of the rows in leaves of its top."""
         client = self.client
-        closed = [block for block in range(top.n_blocks) if top.kind[block] == CLOSED]
-        leaves = [block for block in range(top.n_blocks) if top.kind[block] == LEAF]
-        n_workers = max(len(client.scheduler_info(n_workers=-1)["workers"]), 1)
-        groups = _balanced(closed, top.reports.n_rows, 4 * n_workers)
-        group_of = np.full(top.n_blocks, -1, np.int32)
+        workers = client.scheduler_info(n_workers=-1)["workers"].values()
+        n_threads = sum(worker["nthreads"] for worker in workers)
+        groups = _in_groups(top.blocks_of(CLOSED), top.reports.n_rows, 2 * max(n_threads, 1))
+        split, grown = [], []
+        if groups:
+            split = self._for_each_part(_split, states, number, groups, self.keep_rows)
         for group, blocks in enumerate(groups):
-            group_of[blocks] = group
-        split = [
-            client.submit(_split, part, state, number, group_of, len(groups), pure=False)
-            for part, state in zip(self.parts, states, strict=True)
-        ]
-        grown = []
-        for group, blocks in enumerate(groups):
-            pieces = [client.submit(getitem, one, group, pure=False) for one in split]
+            pieces = [self._at_home(getitem, part, one, group) for part, one in enumerate(split)]
             seeds = {
                 int(block): (top.start_time[block], top.random_state(block)) for block in blocks
             }
             grown.append(
-                client.submit(_grow_group, pieces, seeds, settings, self.keep_rows, pure=False)
+                client.submit(_grow_group, pieces, seeds, self.forest._settings, pure=False)
             )
-        leaf_rows: dict[int, NDArray[np.int32]] = {}
-        if self.keep_rows and leaves:
-            found = client.gather(
-                [
-                    client.submit(_rows_of, part, state, number, leaves, pure=False)
-                    for part, state in zip(self.parts, states, strict=True)
-                ]
-            )
-            leaf_rows = {
-                block: np.concatenate([one[place] for one in found])
-                for place, block in enumerate(leaves)
-            }
-        subtrees: dict[int, Subtree] = {}
-        for one in client.gather(grown):
-            subtrees |= one
-        return join(top, subtrees, leaf_rows)
+        in_leaves = []
+        if self.keep_rows:
+            in_leaves = self._for_each_part(_rows_of, states, number, top.blocks_of(LEAF))
+        return grown, in_leaves
 
     def _finish(self, held_rows: NDArray[np.float32], held_labels: NDArray[np.float64]) -> None:
         """Let the rows that were held back join, and keep what is to be kept."""
@@ -376,8 +422,18 @@ class _Fit:
                         for number in range(forest._grove.n_trees)
                     ]
                 )
-            forest._grove = without_rows(forest._grove)
+            grove = forest._grove
+            # As ``freeze`` does, but without a copy: nobody else has these arrays.
+            forest._grove = grove._replace(
+                tallies=grove.tallies[:, :1].copy(), row_numbers=grove.row_numbers[:, :0].copy()
+            )
             forest._label_sums = forest._label_sums._replace(n_rows=self.n_used)
+
+
+def _await(futures: list[Any]) -> None:
+    """Return when all are done; what went wrong with one shows when it is fetched."""
+    for future in futures:
+        future.exception()
 
 
 def _survey(number: int, X: Any, y: Any, names: Any) -> Survey | None:
@@ -457,48 +513,81 @@ def _advance(part: Part, blocks: NDArray[np.int32], cuts: dict[int, Cuts]) -> ND
     return moved
 
 
-Piece = tuple[NDArray[np.float32], NDArray[np.float64], NDArray[np.int32], NDArray[np.int32]]
+class Piece(NamedTuple):
+    """What one part has of a group of closed blocks, block by block."""
+
+    rows: NDArray[np.float32]
+    labels: NDArray[np.float64]
+    numbers: NDArray[np.int32]
+    """Among all rows; empty if they are not kept."""
+    counts: NDArray[np.int64]
+    """Of rows, by block."""
 
 
 def _split(
-    part: Part, blocks: NDArray[np.int32], number: int, group_of: NDArray[np.int32], n_groups: int
+    part: Part,
+    blocks: NDArray[np.int32],
+    number: int,
+    groups: list[list[int]],
+    keep_rows: bool,
 ) -> list[Piece]:
-    """Return the rows of each group of closed blocks: rows, labels, blocks, numbers."""
-    group = group_of[blocks[number]]
-    order = np.argsort(group, kind="stable")
-    ends = np.searchsorted(group[order], np.arange(n_groups + 1))
-    found = []
-    for one in range(n_groups):
-        chosen = order[ends[one] : ends[one + 1]]
-        numbers = (chosen + part.first).astype(np.int32)
-        found.append((part.rows[chosen], part.labels[chosen], blocks[number][chosen], numbers))
+    """Return the rows of each group of closed blocks."""
+    closed = np.concatenate([np.array(group, np.int64) for group in groups])
+    n_blocks = max(int(blocks[number].max(initial=0)), int(closed.max())) + 1
+    counts = np.bincount(blocks[number], minlength=n_blocks)
+    ends = np.cumsum(counts[closed])
+    place = np.full(n_blocks, -1, np.int64)
+    place[closed] = ends - counts[closed]
+    rows = np.empty((ends[-1], part.rows.shape[1]), np.float32)
+    labels, numbers = np.empty(ends[-1]), np.empty(ends[-1], np.int32)
+    sort_by_block(part.rows, part.labels, blocks[number], place, rows, labels, numbers)
+    numbers += np.int32(part.first)
+    found, start = [], 0
+    for group in groups:
+        stop = start + int(counts[group].sum())
+        kept = numbers[start : stop if keep_rows else start]
+        found.append(Piece(rows[start:stop], labels[start:stop], kept, counts[group]))
+        start = stop
     return found
 
 
 def _grow_group(
-    pieces: list[Piece],
-    seeds: dict[int, tuple[float, NDArray[np.uint64]]],
-    settings: Settings,
-    keep_rows: bool,
-) -> dict[int, Subtree]:
-    rows, labels, blocks, numbers = (np.concatenate(parts) for parts in zip(*pieces, strict=True))
-    order = np.argsort(blocks, kind="stable")
-    blocks = blocks[order]
+    pieces: list[Piece], seeds: dict[int, tuple[float, NDArray[np.uint64]]], settings: Settings
+) -> dict[int, tuple[Subtree, NDArray[np.int32]]]:
+    """Return subtrees, and their rows in the order of their nodes, by their blocks."""
+    counts = np.array([piece.counts for piece in pieces])  # by part and block
+    n_features = pieces[0].rows.shape[1]
+    most = int(counts.sum(axis=0).max())
+    rows, labels = np.empty((most, padded_width(n_features)), np.float32), np.empty(most)
+    room = room_for_subtree(most, n_features)
+    ends = np.cumsum(counts, axis=1)
     found = {}
-    for block, (start_time, random_state) in seeds.items():
-        first, stop = np.searchsorted(blocks, [block, block + 1])
-        chosen = order[first:stop]
-        subtree = grow_subtree(
-            rows[chosen],
-            labels[chosen],
-            numbers[chosen],
+    for place, (block, (start_time, random_state)) in enumerate(seeds.items()):
+        stops = ends[:, place].tolist()
+        inside = [
+            slice(stop - count, stop)
+            for stop, count in zip(stops, counts[:, place].tolist(), strict=True)
+        ]
+        size = 0
+        for piece, one in zip(pieces, inside, strict=True):
+            new = slice(size, size + one.stop - one.start)
+            rows[new, :n_features] = piece.rows[one]
+            labels[new] = piece.labels[one]
+            size = new.stop
+        subtree, order = grow_subtree(
+            rows[:size],
+            labels[:size],
             start_time,
             settings.min_samples_split,
             settings.lifetime,
             settings.n_candidate_splits,
             random_state.copy(),
+            room,
         )
-        found[block] = subtree if keep_rows else subtree._replace(row_numbers=numbers[:0])
+        numbers = np.concatenate(
+            [piece.numbers[one] for piece, one in zip(pieces, inside, strict=True)]
+        )
+        found[block] = subtree, numbers[order] if len(numbers) > 0 else numbers
     return found
 
 
@@ -510,32 +599,11 @@ def _rows_of(
     ]
 
 
-def _balanced(blocks: list[int], counts: NDArray[np.int64], n_groups: int) -> list[list[int]]:
-    """Share out blocks among groups of about the same number of rows."""
-    groups: list[list[int]] = [[] for _ in range(min(n_groups, len(blocks)))]
-    sizes = np.zeros(len(groups))
-    for block in sorted(blocks, key=lambda block: -counts[block]):
-        smallest = int(np.argmin(sizes))
-        groups[smallest].append(block)
-        sizes[smallest] += counts[block]
-    return groups
-
-
-def _grove(trees: list[Tree], orders: list[NDArray[np.int32]]) -> Grove:
-    sizes = np.array([len(tree.nodes) for tree in trees], np.int64)
-    n_features = trees[0].boxes.shape[2]
-    shape = len(trees), int(sizes.max())
-    grove = Grove(
-        sizes,
-        np.zeros(shape, NODE),
-        np.zeros((*shape, 2, n_features), np.float32),
-        np.zeros(shape, TALLY),
-        np.stack(orders),
-        is_linked=False,
-    )
-    for number, (nodes, boxes, tallies) in enumerate(trees):
-        size = sizes[number]
-        grove.nodes[number, :size] = nodes
-        grove.boxes[number, :size] = boxes
-        grove.tallies[number, :size] = tallies
-    return grove
+def _in_groups(blocks: list[int], counts: NDArray[np.int64], n_groups: int) -> list[list[int]]:
+    """Divide blocks into groups of about the same number of rows, and keep their order."""
+    middles = np.cumsum(counts[blocks]) - counts[blocks] / 2
+    group = (middles * n_groups / counts[blocks].sum()).astype(np.int64)
+    return [
+        [block for block, mine in zip(blocks, group, strict=True) if mine == number]
+        for number in np.unique(group)
+    ]
