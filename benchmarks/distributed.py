@@ -42,11 +42,11 @@ def part(number: int, n_rows: int) -> np.ndarray:
     return np.column_stack([X, y])
 
 
-def collections(n_rows: int) -> tuple[Any, Any]:
+def collections(n_rows: int, part_rows: int = PART_ROWS) -> tuple[Any, Any]:
     import dask.array as da
     from dask import delayed
 
-    sizes = [PART_ROWS] * (n_rows // PART_ROWS) + [n_rows % PART_ROWS] * (n_rows % PART_ROWS > 0)
+    sizes = [part_rows] * (n_rows // part_rows) + [n_rows % part_rows] * (n_rows % part_rows > 0)
     parts = [
         da.from_delayed(delayed(part)(number, size), (size, N_FEATURES + 1), np.float64)
         for number, size in enumerate(sizes)
@@ -161,6 +161,7 @@ def growth(quick: bool) -> Table:
         "Distributed fits: rounds, bytes moved, time",
         [
             "rows",
+            "partitions",
             "trees",
             "workers",
             "rounds",
@@ -171,13 +172,24 @@ def growth(quick: bool) -> Table:
         note="min_samples_split=100, block_rows=100,000 (1,000 in a quick run).",
     )
     unit = 5_000 if quick else 500_000
-    cases = [(1, 5, 2), (2, 5, 2), (4, 5, 2), (8, 5, 2), (4, 10, 2), (4, 20, 2), (4, 5, 1)]
-    for size, n_trees, n_workers in cases[:2] if quick else cases:
+    cases = [  # rows, partitions, trees, workers
+        (1, 1, 5, 2),
+        (2, 2, 5, 2),
+        (4, 4, 5, 2),
+        (8, 8, 5, 2),
+        (4, 4, 10, 2),
+        (4, 4, 20, 2),
+        (4, 4, 5, 1),
+        (4, 40, 5, 2),
+        (4, 160, 5, 2),
+    ]
+    for size, n_parts, n_trees, n_workers in cases[:2] if quick else cases:
         with warm_cluster(n_workers) as client:
-            table_of_rows = collections(size * unit)
+            table_of_rows = collections(size * unit, size * unit // n_parts)
             found = measure(client, table_of_rows, n_trees, 100, 1_000 if quick else 100_000)
         table.add(
             f"{size * unit:,}",
+            n_parts,
             n_trees,
             n_workers,
             found.rounds,

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 import threading
 import time
 
@@ -14,7 +15,7 @@ pytest.importorskip("distributed", reason="Dask is not installed")
 
 import dask.array as da
 import dask.dataframe as dd
-from distributed import Client, LocalCluster
+from distributed import Client, Future, LocalCluster
 
 from mondrian_forest import PAPER, MondrianForestRegressor
 from mondrian_forest.distributed import ClusterLost, fit, learn, predict
@@ -297,6 +298,29 @@ class TestFaults:
                 )
         finally:
             client.close(timeout=1)
+
+    @pytest.mark.parametrize("moment", [("rounds", 2), ("trees", 1)])
+    def test_cancelled_work_is_one_clear_error(self, moment, client):
+        X, y = stream(2000)
+
+        def cancel(what, count):
+            if (what, count) == moment:
+                client.cancel([Future(key, client) for key in list(client.futures)], force=True)
+
+        with pytest.raises(ClusterLost, match="cancelled"):
+            fit(
+                MondrianForestRegressor(4, random_state=0, **PAPER),
+                *arrays(X, y, 100),
+                client=client,
+                block_rows=50,
+                progress=cancel,
+            )
+
+    def test_more_rows_than_a_node_can_count(self, monkeypatch, client):
+        monkeypatch.setattr(sys.modules["mondrian_forest.distributed.fit"], "_MOST_ROWS", 1999)
+        X, y = stream(2000)
+        with pytest.raises(ValueError, match="There are 2,000 rows, and at most 1,999"):
+            fit(MondrianForestRegressor(**PARAMETERS), *arrays(X, y, 500), client=client)
 
     def test_without_a_client(self, monkeypatch):
         from mondrian_forest.distributed import collections

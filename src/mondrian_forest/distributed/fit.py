@@ -269,26 +269,33 @@ class _Fit:
         # Work on a part goes to where it is, unless that worker is lost: Dask alone would move
         # parts, and what was sorted for others, to whoever is free.
         where = self.client.who_has(parts)
-        self.homes = [list(where[part.key]) or None for part in parts]
+        self.homes = [tuple(where[part.key]) for part in parts]
         return parts
 
-    def _at_home(self, task: Callable[..., Any], number: int, *arguments: Any) -> Any:
-        """Return the future of work on a part."""
-        home = self.homes[number]
-        return self.client.submit(
-            task,
-            *arguments,
-            pure=False,
-            workers=home,
-            allow_other_workers=home is not None,
-        )
+    def _at_home(
+        self, task: Callable[..., Any], numbers: Sequence[int], *arguments: list[Any], **more: Any
+    ) -> list[Any]:
+        """Return futures of work on parts, whose numbers are given."""
+        places: dict[tuple[str, ...], list[int]] = {}
+        for place, number in enumerate(numbers):
+            places.setdefault(self.homes[number], []).append(place)
+        found: list[Any] = [None] * len(numbers)
+        for home, mine in places.items():  # a call for each part would take longer than the work
+            futures = self.client.map(
+                task,
+                *([argument[place] for place in mine] for argument in arguments),
+                pure=False,
+                workers=list(home) or None,
+                allow_other_workers=len(home) > 0,
+                **more,
+            )
+            for place, future in zip(mine, futures, strict=True):
+                found[place] = future
+        return found
 
-    def _for_each_part(self, task: Callable[..., Any], states: list[Any], *more: Any) -> list[Any]:
+    def _for_each_part(self, task: Callable[..., Any], states: list[Any], **more: Any) -> list[Any]:
         """Return futures of a function of each part, and of the blocks that its rows are in."""
-        return [
-            self._at_home(task, number, part, state, *more)
-            for number, (part, state) in enumerate(zip(self.parts, states, strict=True))
-        ]
+        return self._at_home(task, range(len(self.parts)), self.parts, states, **more)
 
     def _grow(self, n_features: int) -> Grove:
         forest = self.forest
@@ -305,10 +312,8 @@ class _Fit:
             )
             for seed in seeds
         ]
-        states = [
-            self._at_home(_first_blocks, number, part, len(tops))
-            for number, part in enumerate(self.parts)
-        ]
+        all_parts = range(len(self.parts))
+        states = self._at_home(_first_blocks, all_parts, self.parts, n_trees=len(tops))
         waiting = dict.fromkeys(range(len(tops)), 0)
         while waiting:
             self.n_rounds += 1
@@ -331,15 +336,13 @@ class _Fit:
                 for number, candidates in drawn.items()
             }
             if cuts:
-                states = self._for_each_part(_advance, states, cuts)
+                states = self._for_each_part(_advance, states, cuts=cuts)
             self.tell("rounds", self.n_rounds)
         return self._grow_subtrees(tops, states, n_features)
 
-    def _reduce(
-        self, task: Callable[..., Any], states: list[Any], arguments: list[Any]
-    ) -> list[Any]:
+    def _reduce(self, task: Callable[..., Any], states: list[Any], asked: list[Any]) -> list[Any]:
         """Return what all partitions say together, joined on the way by the workers."""
-        futures = self._for_each_part(task, states, arguments)
+        futures = self._for_each_part(task, states, asked=asked)
         while len(futures) > 1:
             futures = [
                 self.client.submit(_join, futures[first : first + _FAN_IN], pure=False)
@@ -384,18 +387,27 @@ class _Fit:
         groups = _in_groups(top.blocks_of(CLOSED), top.reports.n_rows, 2 * max(n_threads, 1))
         split, grown = [], []
         if groups:
-            split = self._for_each_part(_split, states, number, groups, self.keep_rows)
+            split = self._for_each_part(
+                _split, states, number=number, groups=groups, keep_rows=self.keep_rows
+            )
+        n_parts = len(split)
+        pieces = self._at_home(
+            getitem,
+            list(range(n_parts)) * len(groups),
+            split * len(groups),
+            [group for group in range(len(groups)) for _ in range(n_parts)],
+        )
         for group, blocks in enumerate(groups):
-            pieces = [self._at_home(getitem, part, one, group) for part, one in enumerate(split)]
+            mine = pieces[group * n_parts : (group + 1) * n_parts]
             seeds = {
                 int(block): (top.start_time[block], top.random_state(block)) for block in blocks
             }
-            grown.append(
-                client.submit(_grow_group, pieces, seeds, self.forest._settings, pure=False)
-            )
+            grown.append(client.submit(_grow_group, mine, seeds, self.forest._settings, pure=False))
         in_leaves = []
         if self.keep_rows:
-            in_leaves = self._for_each_part(_rows_of, states, number, top.blocks_of(LEAF))
+            in_leaves = self._for_each_part(
+                _rows_of, states, number=number, wanted=top.blocks_of(LEAF)
+            )
         return grown, in_leaves
 
     def _finish(self, held_rows: NDArray[np.float32], held_labels: NDArray[np.float64]) -> None:
