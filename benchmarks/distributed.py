@@ -5,6 +5,7 @@ The table is generated partition by partition, on the workers: no process ever h
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
@@ -22,6 +23,7 @@ from .table import Table
 N_FEATURES = 8
 PART_ROWS = 500_000  # 36 MB
 MEMORY = "2GB"
+TASK_SECONDS = 1.7e-3
 
 
 class Measured(NamedTuple):
@@ -32,6 +34,52 @@ class Measured(NamedTuple):
     peak: float
     """Of the worker that had most resident at any time, in bytes."""
     nodes: int
+
+
+class Case(NamedTuple):
+    """What the costs of a fit depend on, beside the kind of data."""
+
+    n_rows: int
+    n_parts: int
+    n_trees: int
+    n_workers: int
+    """Of one thread each."""
+    block_rows: int
+
+    def rounds(self) -> float:
+        """Return how many rounds uniform rows take: blocks are cut at random, not in halves."""
+        return 3.3 * math.log2(self.n_rows / self.block_rows)
+
+    def trees_at_once(self) -> float:
+        """Return how many trees' rows can be sorted in a fifth of 2 GB."""
+        return min(max(0.2 * 2e9 // self.sorting(), 1), self.n_trees)
+
+    def tasks(self) -> float:
+        """Return the number of Dask's tasks."""
+        reading = 6 * self.n_parts
+        each_round = 2 * self.n_parts + self.n_parts / 7  # of eight reports one
+        groups = 2 * self.n_workers / self.trees_at_once()
+        each_tree = self.n_parts + self.n_parts * groups + groups
+        return reading + self.rounds() * each_round + self.n_trees * each_tree
+
+    def seconds(self) -> float:
+        """Return the time by constants that were fitted to the runs of `growth`."""
+        each_row = 1e-6 + self.n_trees * (16e-9 * self.rounds() + 0.28e-6)
+        return 0.5 + self.n_rows * each_row / self.n_workers + TASK_SECONDS * self.tasks()
+
+    def bytes_moved(self) -> float:
+        """Return the bytes between workers, with single precision and one label for each row."""
+        moved = self.n_trees * self.n_rows * (4 * N_FEATURES + 8)
+        return moved * (1 - 1 / self.n_workers)
+
+    def sorting(self) -> float:
+        """Return the bytes for the rows of a tree on their way to their blocks, on each worker."""
+        return 1.2 * (4 * N_FEATURES + 8) * self.n_rows / self.n_workers
+
+    def peak(self) -> float:
+        """Return the bytes that a worker needs: rows, their blocks in all trees, and sorting."""
+        kept = (4 * N_FEATURES + 8 + 4 * self.n_trees) * self.n_rows / self.n_workers
+        return 400e6 + kept + self.trees_at_once() * self.sorting()
 
 
 def part(number: int, n_rows: int) -> np.ndarray:
@@ -123,6 +171,7 @@ def run(quick: bool, _data: Path | None) -> Iterator[Table]:
     yield growth(quick)
     if not quick:
         yield large()
+    yield on_paper()
 
 
 def beside_local(n_rows: int) -> Table:
@@ -169,35 +218,40 @@ def growth(quick: bool) -> Table:
             "largest peak of a worker, MB",
             "seconds",
         ],
-        note="min_samples_split=100, block_rows=100,000 (1,000 in a quick run).",
+        note="min_samples_split=100, block_rows=100,000 (1,000 in a quick run). In brackets: by "
+        "the cost model, whose constants are fitted to this table.",
     )
     unit = 5_000 if quick else 500_000
-    cases = [  # rows, partitions, trees, workers
-        (1, 1, 5, 2),
-        (2, 2, 5, 2),
-        (4, 4, 5, 2),
-        (8, 8, 5, 2),
-        (4, 4, 10, 2),
-        (4, 4, 20, 2),
-        (4, 4, 5, 1),
-        (4, 40, 5, 2),
-        (4, 160, 5, 2),
+    block_rows = 1_000 if quick else 100_000
+    cases = [
+        Case(1 * unit, 1, 5, 2, block_rows),
+        Case(2 * unit, 2, 5, 2, block_rows),
+        Case(4 * unit, 4, 5, 2, block_rows),
+        Case(8 * unit, 8, 5, 2, block_rows),
+        Case(4 * unit, 4, 10, 2, block_rows),
+        Case(4 * unit, 4, 20, 2, block_rows),
+        Case(4 * unit, 4, 5, 1, block_rows),
+        Case(4 * unit, 40, 5, 2, block_rows),
+        Case(4 * unit, 160, 5, 2, block_rows),
     ]
-    for size, n_parts, n_trees, n_workers in cases[:2] if quick else cases:
-        with warm_cluster(n_workers) as client:
-            table_of_rows = collections(size * unit, size * unit // n_parts)
-            found = measure(client, table_of_rows, n_trees, 100, 1_000 if quick else 100_000)
+    for case in cases[:2] if quick else cases:
+        with warm_cluster(case.n_workers) as client:
+            rows = collections(case.n_rows, case.n_rows // case.n_parts)
+            found = measure(client, rows, case.n_trees, 100, block_rows)
         table.add(
-            f"{size * unit:,}",
-            n_parts,
-            n_trees,
-            n_workers,
-            found.rounds,
-            f"{found.moved / 1e6:.0f}",
-            f"{found.peak / 1e6:.0f}",
-            f"{found.seconds:.1f}",
+            f"{case.n_rows:,}", case.n_parts, case.n_trees, case.n_workers, *beside(found, case)
         )
     return table
+
+
+def beside(found: Measured, case: Case) -> list[str]:
+    """Return what was measured with what the model says in brackets."""
+    return [
+        f"{found.rounds} ({case.rounds():.0f})",
+        f"{found.moved / 1e6:.0f} ({case.bytes_moved() / 1e6:.0f})",
+        f"{found.peak / 1e6:.0f} ({case.peak() / 1e6:.0f})",
+        f"{found.seconds:.1f} ({case.seconds():.1f})",
+    ]
 
 
 def large(n_rows: int = 20_000_000) -> Table:
@@ -211,16 +265,34 @@ def large(n_rows: int = 20_000_000) -> Table:
             "largest peak of a worker, MB",
             "seconds",
         ],
-        note="min_samples_split=500, block_rows=200,000, rows are not kept.",
+        note="min_samples_split=500, block_rows=200,000, rows are not kept. In brackets: by the "
+        "cost model, whose constants come from smaller runs.",
     )
+    case = Case(n_rows, n_rows // PART_ROWS, 5, 2, 200_000)
     with warm_cluster(2) as client:
-        found = measure(client, collections(n_rows), 5, 500, 200_000)
-    table.add(
-        5,
-        f"{found.nodes:,}",
-        found.rounds,
-        f"{found.moved / 1e6:.0f}",
-        f"{found.peak / 1e6:.0f}",
-        f"{found.seconds:.0f}",
+        found = measure(client, collections(n_rows), case.n_trees, 500, case.block_rows)
+    table.add(case.n_trees, f"{found.nodes:,}", *beside(found, case))
+    return table
+
+
+def on_paper() -> Table:
+    table = Table(
+        "Far more rows, by the cost model",
+        ["rows", "workers", "rounds", "GB per worker", "TB between workers", "tasks", "hours"],
+        note="10 trees, one partition for each worker, of one thread, block_rows=200,000. In "
+        "brackets: hours without the time for tasks.",
     )
+    for n_rows in (10**9, 10**11):
+        for n_workers in (100, 1000):
+            case = Case(n_rows, n_workers, 10, n_workers, 200_000)
+            table.add(
+                f"{n_rows:,}",
+                f"{n_workers:,}",
+                f"{case.rounds():.0f}",
+                f"{case.peak() / 1e9:.1f}",
+                f"{case.bytes_moved() / 1e12:.1f}",
+                f"{case.tasks():,.0f}",
+                f"{case.seconds() / 3600:.2f} "
+                f"({(case.seconds() - TASK_SECONDS * case.tasks()) / 3600:.2f})",
+            )
     return table

@@ -12,7 +12,8 @@ All tasks are pure: what is lost with a worker is computed again from what it wa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Collection, Sequence
 from operator import getitem
 from typing import Any, NamedTuple
 
@@ -58,6 +59,10 @@ from .collections import Client, Table, cluster_told, dask, find_client, open_ta
 
 _FAN_IN = 8
 """Reports that are joined by one task."""
+_MEMORY_TO_SORT = 0.2
+"""Share of a worker's memory for rows that are on their way to their blocks."""
+_FEW_BYTES = 2**31
+"""Memory of a worker that has no limit, for the same purpose."""
 _MOST_ROWS = 2**31 - 1
 """Nodes count their rows in 32 bits."""
 
@@ -355,12 +360,19 @@ class _Fit:
         grove = allocate_grove(len(tops), self.n_used, n_features, is_linked=False)
         if not self.keep_rows:
             grove = grove._replace(row_numbers=grove.row_numbers[:, :0])
-        started = self._start_subtrees(0, tops[0], states)
+        workers = self.client.scheduler_info(n_workers=-1)["workers"].values()
+        n_at_once = self._trees_at_once(workers, n_features)
+        n_groups = -(-2 * sum(worker["nthreads"] for worker in workers) // n_at_once)
+        started = deque(
+            self._start_subtrees(number, top, states, n_groups)
+            for number, top in enumerate(tops[:n_at_once])
+        )
         for number, top in enumerate(tops):
-            grown, in_leaves = started
+            grown, in_leaves = started.popleft()
             _await(grown)
-            if number + 1 < len(tops):  # while this one is fetched
-                started = self._start_subtrees(number + 1, tops[number + 1], states)
+            following = number + n_at_once
+            if following < len(tops):  # which goes on while this one is fetched
+                started.append(self._start_subtrees(following, tops[following], states, n_groups))
             leaf_rows = {}
             if self.keep_rows:
                 found = self.client.gather(in_leaves)
@@ -377,14 +389,18 @@ class _Fit:
             self.tell("trees", number + 1)
         return grove
 
+    def _trees_at_once(self, workers: Collection[dict[str, Any]], n_features: int) -> int:
+        """Return how many trees' rows workers can sort at once: the more, the fewer tasks."""
+        at_hand = min(worker["memory_limit"] or _FEW_BYTES for worker in workers)
+        each_row = 4 * n_features + 8
+        each_tree = 1.2 * each_row * self.n_used / len(workers)
+        return int(np.clip(_MEMORY_TO_SORT * at_hand // each_tree, 1, self.forest.n_estimators))
+
     def _start_subtrees(
-        self, number: int, top: Top, states: list[Any]
+        self, number: int, top: Top, states: list[Any], n_groups: int
     ) -> tuple[list[Any], list[Any]]:
         """Return futures of the subtrees of one tree, and of the rows in leaves of its top."""
-        client = self.client
-        workers = client.scheduler_info(n_workers=-1)["workers"].values()
-        n_threads = sum(worker["nthreads"] for worker in workers)
-        groups = _in_groups(top.blocks_of(CLOSED), top.reports.n_rows, 2 * max(n_threads, 1))
+        groups = _in_groups(top.blocks_of(CLOSED), top.reports.n_rows, n_groups)
         split, grown = [], []
         if groups:
             split = self._for_each_part(
@@ -402,7 +418,9 @@ class _Fit:
             seeds = {
                 int(block): (top.start_time[block], top.random_state(block)) for block in blocks
             }
-            grown.append(client.submit(_grow_group, mine, seeds, self.forest._settings, pure=False))
+            grown.append(
+                self.client.submit(_grow_group, mine, seeds, self.forest._settings, pure=False)
+            )
         in_leaves = []
         if self.keep_rows:
             in_leaves = self._for_each_part(
