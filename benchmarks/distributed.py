@@ -120,7 +120,7 @@ def cluster(n_workers: int) -> Iterator[Any]:
             dashboard_address=None,
             host="127.0.0.1",
         ) as made,
-        Client(made) as client,
+        Client(made, direct_to_workers=True) as client,
     ):
         yield client
 

@@ -167,11 +167,15 @@ def _fit_elsewhere(
 
     console = messages()
     with console.status("Starting processes ...") as status:
-        here = {"n_workers": workers, "threads_per_worker": 1, "host": "127.0.0.1"}
+        here = {
+            "n_workers": workers,
+            "threads_per_worker": 1,
+            "host": "127.0.0.1",
+            "dashboard_address": None,
+            "direct_to_workers": True,
+        }
         try:
-            client = (
-                Client(address, timeout=10) if address else Client(**here, dashboard_address=None)
-            )
+            client = Client(address, timeout=10) if address else Client(**here)
         except (OSError, TimeoutError, ValueError) as error:
             if address is None:
                 fail(f"The processes of Dask cannot be started: {error}.")

@@ -4,7 +4,7 @@
    rows from which feature weights, the spread and the resolution of the labels are learned; a third
    scales the rows, which then stay on their workers.
 2. The tops of all trees grow in rounds, see ``_core.top``. A round is a pass over the rows.
-3. Tree by tree, the rows of closed blocks come together, and workers grow the subtrees.
+3. Some trees at a time, the rows of closed blocks come together, and workers grow the subtrees.
 4. Tops and subtrees are joined, and the label model is computed from what the nodes have counted.
 
 All tasks are pure: what is lost with a worker is computed again from what it was computed from.
@@ -382,7 +382,7 @@ class _Fit:
             joining = Joining(top, room, grove.row_numbers[number])
             joining.add({}, leaf_rows)
             for group in grown:  # one after the other: all of them would take twice the memory
-                joining.add(self.client.gather(group, direct=True), leaf_rows)
+                joining.add(self.client.gather(group), leaf_rows)
             grove.sizes[number] = joining.finish()
             for array in room:
                 release(array[joining.n_nodes :])
@@ -391,9 +391,9 @@ class _Fit:
 
     def _trees_at_once(self, workers: Collection[dict[str, Any]], n_features: int) -> int:
         """Return how many trees' rows workers can sort at once: the more, the fewer tasks."""
-        at_hand = min(worker["memory_limit"] or _FEW_BYTES for worker in workers)
+        at_hand = min((worker["memory_limit"] or _FEW_BYTES for worker in workers), default=0)
         each_row = 4 * n_features + 8
-        each_tree = 1.2 * each_row * self.n_used / len(workers)
+        each_tree = 1.2 * each_row * self.n_used / max(len(workers), 1)
         return int(np.clip(_MEMORY_TO_SORT * at_hand // each_tree, 1, self.forest.n_estimators))
 
     def _start_subtrees(

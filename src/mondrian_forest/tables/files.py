@@ -34,7 +34,9 @@ _KINDS = {
 }
 _COMPRESSIONS = (".gz", ".bz2", ".zst", ".lz4")
 _CSV_BLOCK = 2**24
-"""Bytes that are parsed at a time; types that are not given are found in the first block."""
+"""Bytes in which types that are not given are found."""
+_CSV_STEP = 2**22
+"""Bytes that are parsed at a time for batches; some thirty times as many are read ahead."""
 _LARGE_CSV = 2**28
 """Bytes from which on values may not contain line ends, so that parsing needs little memory."""
 
@@ -159,10 +161,15 @@ class TableFile:
     def _batches(self, n_rows: int) -> Iterator[Any]:
         with self._told():
             if self.kind == _CSV:
-                with pa.csv.open_csv(self.path, **self._csv_options()) as reader:
+                options = self._csv_options()
+                options["read_options"].block_size = _CSV_STEP
+                if not self.as_text:
+                    options["convert_options"].column_types = self.types()
+                with pa.csv.open_csv(self.path, **options) as reader:
                     yield from reader
             elif self.kind == _PARQUET:
-                with pa.parquet.ParquetFile(self.path) as file:
+                # What is read ahead would be kept until the end of the file.
+                with pa.parquet.ParquetFile(self.path, pre_buffer=False) as file:
                     yield from file.iter_batches(batch_size=n_rows, columns=self._columns)
             else:
                 with pa.memory_map(str(self.path)) as source:
