@@ -165,6 +165,15 @@ class TestFiles:
             assert max(map(len, batches)) <= size
             assert pa.concat_tables(batches)["a"].to_pylist() == list(range(1000))
 
+    def test_a_long_file_is_not_kept_while_it_is_read(self, tmp_path):
+        values = np.random.default_rng(0).random(1_000_000)  # 8 MB
+        path = tmp_path / "t.parquet"
+        pa.parquet.write_table(pa.table({"x": values}), path, row_group_size=50_000)
+        before = pa.total_allocated_bytes()
+        kept = [pa.total_allocated_bytes() - before for _ in TableFile(path).batches(10_000)]
+        assert len(kept) == 100
+        assert max(kept) < 3e6
+
     def test_a_stream_keeps_the_types_of_its_beginning(self, tmp_path, monkeypatch):
         """Whole numbers, then a fraction; texts, then what looks like numbers."""
         monkeypatch.setattr(files, "_CSV_BLOCK", 64)
