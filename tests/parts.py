@@ -14,9 +14,7 @@ from mondrian_forest._core.top import (
     look_left,
     no_reports,
     report,
-    room_for_subtree,
 )
-from mondrian_forest._core.tree import Tree
 from mondrian_forest._core.vector import padded_width
 
 
@@ -76,12 +74,12 @@ def grow_in_parts(rows, labels, sizes, settings, seed, most_rows, *, forgets_tim
                 settings.lifetime,
                 settings.n_candidate_splits,
                 top.random_state(block),
-                room_for_subtree(len(chosen), n_features),
+                allocate_grove(1, len(chosen), n_features, is_linked=False).room(0),
             )
             subtrees[block] = subtree, chosen[order]
     order = np.full(len(rows), -1, np.int32)
     grove = allocate_grove(1, *rows.shape, is_linked=False)
-    joining = Joining(top, Tree(grove.nodes[0], grove.boxes[0], grove.tallies[0]), order)
+    joining = Joining(top, grove.room(0), order)
     joining.add({}, leaf_rows)
     for block in top.blocks_of(CLOSED):
         joining.add({block: subtrees[block]}, leaf_rows)

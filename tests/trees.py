@@ -48,7 +48,7 @@ def grow(
     if state is None:
         state = random_states(np.random.SeedSequence(seed), 1)[0]
     grove = allocate_grove(1, *rows.shape, is_linked=False)
-    room = Tree(grove.nodes[0], grove.boxes[0], grove.tallies[0])
+    room = grove.room(0)
     order = grove.row_numbers[0]
     grove.sizes[0] = sample_tree(
         rows,

@@ -257,6 +257,12 @@ class TestLearn:
             learn(MondrianForestRegressor(), [])
 
 
+def fit_in_small_blocks(client, progress):
+    forest = MondrianForestRegressor(4, random_state=0, **PAPER)
+    rows, labels = arrays(*stream(2000), 100)
+    return fit(forest, rows, labels, client=client, block_rows=50, progress=progress)
+
+
 class TestFaults:
     def test_a_worker_that_is_killed_changes_nothing(self):
         X, y = stream(3000)
@@ -278,7 +284,6 @@ class TestFaults:
         np.testing.assert_array_equal(found.predict(X), expected.predict(X))
 
     def test_a_lost_scheduler_is_one_clear_error(self):
-        X, y = stream(2000)
         cluster = new_cluster(1)
         client = Client(cluster, timeout=5)
 
@@ -289,32 +294,18 @@ class TestFaults:
 
         try:
             with pytest.raises(ClusterLost, match="cluster was lost"):
-                fit(
-                    MondrianForestRegressor(4, random_state=0, **PAPER),
-                    *arrays(X, y, 100),
-                    client=client,
-                    block_rows=50,
-                    progress=leave,
-                )
+                fit_in_small_blocks(client, leave)
         finally:
             client.close(timeout=1)
 
     @pytest.mark.parametrize("moment", [("rounds", 2), ("trees", 1)])
     def test_cancelled_work_is_one_clear_error(self, moment, client):
-        X, y = stream(2000)
-
         def cancel(what, count):
             if (what, count) == moment:
                 client.cancel([Future(key, client) for key in list(client.futures)], force=True)
 
         with pytest.raises(ClusterLost, match="cancelled"):
-            fit(
-                MondrianForestRegressor(4, random_state=0, **PAPER),
-                *arrays(X, y, 100),
-                client=client,
-                block_rows=50,
-                progress=cancel,
-            )
+            fit_in_small_blocks(client, cancel)
 
     def test_more_rows_than_a_node_can_count(self, monkeypatch, client):
         monkeypatch.setattr(sys.modules["mondrian_forest.distributed.fit"], "_MOST_ROWS", 1999)

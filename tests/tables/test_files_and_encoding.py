@@ -211,9 +211,13 @@ class TestFiles:
         assert table["a"].to_pylist() == [1.0, 2.0, 1.0, 2.0]
 
     def test_an_error_while_writing_leaves_nothing(self, tmp_path):
-        with pytest.raises(RuntimeError), TableWriter(tmp_path / "t.parquet") as writer:  # noqa: PT012
-            writer.write({"a": np.ones(3)})
-            raise RuntimeError
+        def write_and_fail():
+            with TableWriter(tmp_path / "t.parquet") as writer:
+                writer.write({"a": np.ones(3)})
+                raise RuntimeError
+
+        with pytest.raises(RuntimeError):
+            write_and_fail()
         assert list(tmp_path.iterdir()) == []
 
 

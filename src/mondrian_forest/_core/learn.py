@@ -74,6 +74,10 @@ class Grove(NamedTuple):
             self.nodes[number, :size], self.boxes[number, :size], self.tallies[number, :size]
         )
 
+    def room(self, number: int) -> Tree:
+        """Return the arrays of one tree, with the room for more."""
+        return Tree(self.nodes[number], self.boxes[number], self.tallies[number])
+
     def rows(self, number: int) -> RowOrder | RowLists:
         """Return which rows the nodes of a tree hold."""
         numbers = self.row_numbers[number, : self.n_rows(number)]
@@ -114,7 +118,7 @@ def learn_batch(
     """Sample one tree on all rows (Alg. 1)."""
     if scratch is None:
         scratch = scratch_like(rows)
-    room = Tree(grove.nodes[number], grove.boxes[number], grove.tallies[number])
+    room = grove.room(number)
     order = grove.row_numbers[number, : len(rows)]
     grove.sizes[number] = sample_tree(
         rows,

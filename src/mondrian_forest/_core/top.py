@@ -17,7 +17,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .kernel import kernel
-from .memory import empty
 from .posterior import merge_tallies, order_labels, tally_labels
 from .rng import exponential
 from .sample import sample_block, sample_cut, scratch_boxes, total_extent
@@ -321,27 +320,17 @@ class Subtree(NamedTuple):
 
     Nodes come in the order in which a walk meets them, depth first and left before right. Where
     they are among all nodes, boxes and tallies of inner nodes, follow from that and the leaves.
+    First is what all nodes have, then what inner nodes have, then what leaves have.
     """
 
     is_leaf: NDArray[np.bool_]
-    """Of each node; what comes next is of each inner node."""
     feature: NDArray[np.int32]
     threshold: NDArray[np.float32]
     split_time: NDArray[np.float64]
-    """What comes next is of each leaf."""
     boxes: NDArray[np.float32]
     n_rows: NDArray[np.int32]
     label_mean: NDArray[np.float64]
     squared_deviation: NDArray[np.float64]
-
-
-def room_for_subtree(n_rows: int, n_features: int) -> Tree:
-    """Return arrays that the subtree of so many rows fits into."""
-    return Tree(
-        empty((2 * n_rows,), NODE),
-        empty((2 * n_rows, 2, n_features), np.float32),
-        empty((2 * n_rows,), TALLY),
-    )
 
 
 def grow_subtree(
@@ -528,6 +517,7 @@ class Joining:
 
     def finish(self) -> int:
         """Write the nodes of the top, when all subtrees were added; return the tree's size."""
+        assert not self._waiting, "a subtree is missing, or came out of order"
         top = self.top
         nodes, boxes, tallies = self.room
         kind = np.array(top.kind)

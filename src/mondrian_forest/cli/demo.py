@@ -82,7 +82,7 @@ def demo(
         _save_picture(forest, X, y, picture, console)
     console.print("Next: mondrian fit your.csv --target column --holdout 0.1")
     if not is_compiled:
-        console.print("The first fit compiles, for ten to twenty seconds; later ones do not.")
+        console.print("The first fit compiles, for some twenty seconds; later ones do not.")
 
 
 def _is_compiled() -> bool:

@@ -48,10 +48,8 @@ from .._core.top import (
     look_left,
     no_reports,
     report,
-    room_for_subtree,
     sort_by_block,
 )
-from .._core.tree import Tree
 from .._core.vector import padded_width
 from ..forest import FEW_HELD, MondrianForestRegressor, resolution_of
 from ..importance import MOST_ROWS
@@ -378,7 +376,7 @@ class _Fit:
                 found = self.client.gather(in_leaves)
                 for place, block in enumerate(top.blocks_of(LEAF)):
                     leaf_rows[block] = np.concatenate([one[place] for one in found])
-            room = Tree(grove.nodes[number], grove.boxes[number], grove.tallies[number])
+            room = grove.room(number)
             joining = Joining(top, room, grove.row_numbers[number])
             joining.add({}, leaf_rows)
             for group in grown:  # one after the other: all of them would take twice the memory
@@ -589,7 +587,7 @@ def _grow_group(
     n_features = pieces[0].rows.shape[1]
     most = int(counts.sum(axis=0).max())
     rows, labels = np.empty((most, padded_width(n_features)), np.float32), np.empty(most)
-    room = room_for_subtree(most, n_features)
+    room = allocate_grove(1, most, n_features, is_linked=False).room(0)
     ends = np.cumsum(counts, axis=1)
     found = {}
     for place, (block, (start_time, random_state)) in enumerate(seeds.items()):
