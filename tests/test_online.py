@@ -11,6 +11,7 @@ import joblib
 import numpy as np
 import pytest
 
+import mondrian_forest._core.learn as learn_module
 import mondrian_forest.forest as forest_module
 from mondrian_forest._core.learn import renew
 from trees import check_tree_invariants, paper_forest
@@ -312,6 +313,30 @@ for _ in range(14):
 size = sum(array.nbytes for tree in model.trees_ for array in tree)
 print(resident[-1] - resident[3], size)
 """
+
+
+def test_room_for_many_times_the_rows_changes_nothing_else(monkeypatch):
+    X, y = stream(500)
+    close = learn_in_chunks(forest(), X, y, 13)
+    monkeypatch.setattr(learn_module, "_FEWEST_ROWS_FOR_SPARE_ROOM", 100)
+    roomy = learn_in_chunks(forest(), X, y, 13)
+    assert roomy._grove.row_numbers.shape[1] > 6_000 > close._grove.row_numbers.shape[1]
+    assert_same_predictions(close, roomy, X)
+    assert len(pickle.dumps(roomy)) == len(pickle.dumps(close))
+
+
+def test_where_address_space_is_short_there_is_room_for_twice_the_rows(monkeypatch):
+    def refuse_much(shape, dtype):
+        if shape[1] > 2_000:
+            raise OSError("Cannot allocate memory")
+        return np.empty(shape, dtype)
+
+    X, y = stream(500)
+    monkeypatch.setattr(learn_module, "_FEWEST_ROWS_FOR_SPARE_ROOM", 100)
+    monkeypatch.setattr(learn_module, "empty", refuse_much)
+    model = learn_in_chunks(forest(), X, y, 13)
+    assert model._grove.row_numbers.shape[1] <= 1_000
+    assert_same_predictions(model, learn_in_chunks(forest(), X, y, 13), X)
 
 
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs Linux's /proc")

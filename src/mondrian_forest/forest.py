@@ -28,6 +28,7 @@ from ._core.learn import (
     Grove,
     Settings,
     allocate_grove,
+    allocate_to_grow,
     copy_tree,
     learn_alone,
     learn_batch,
@@ -950,7 +951,7 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
         old = self._grove
         if old.has_room(n_rows):
             return
-        new = allocate_grove(old.n_trees, *self._rows.shape, is_linked=True)
+        new = allocate_to_grow(old.n_trees, *self._rows.shape)
         self._for_each_tree(lambda number: copy_tree(old, number, new), old.n_trees)
         self._grove = new
 

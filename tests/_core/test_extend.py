@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from mondrian_forest._core.learn import Settings, allocate_grove, copy_tree, renew
 from mondrian_forest._core.posterior import EMPIRICAL, HIERARCHICAL, Hyperparameters
 from mondrian_forest._core.rng import random_states
+from mondrian_forest._core.tree import NO_CHILD, level_by_level
 from trees import check_tree_invariants, learn_in_steps, preorder_numbers
 
 PRIOR = Hyperparameters(3.0, 8.0, 0.4, 0.3)
@@ -32,6 +33,19 @@ def assert_posterior_is_exact(grove, settings):
     renew(grove, 0, settings, PRIOR)
     for field in ("share", "location", "precision"):
         np.testing.assert_allclose(found[field], nodes[field], rtol=1e-11)
+
+
+@settings(max_examples=60, deadline=None)
+@given(rows=tables, seed=st.integers(0, 1000))
+def test_level_by_level_comes_to_each_node_once_and_after_its_parent(rows, seed):
+    labels = np.random.default_rng(seed).normal(size=len(rows))
+    nodes = learn_online(rows, labels, Settings(2, np.inf, HIERARCHICAL)).tree(0).nodes
+    order = level_by_level(nodes).tolist()
+    assert sorted(order) == list(range(len(nodes)))
+    place = np.argsort(order)
+    for node, left in enumerate(nodes["left_child"]):
+        if left != NO_CHILD:
+            assert place[node] < place[left] < place[left + 1]
 
 
 @settings(max_examples=60, deadline=None)

@@ -25,11 +25,12 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from .kernel import doubled, kernel, prefetch, wide
+from .kernel import AHEAD, doubled, kernel, prefetch, wide
 from .posterior import (
     Hyperparameters,
     merge_tallies,
     order_labels,
+    prefetch_family,
     set_posterior,
     set_share,
     tally_labels,
@@ -45,9 +46,6 @@ from .sample import (
 )
 from .tree import NO_CHILD, NO_ROW, Records, Tree
 from .vector import padded_width
-
-AHEAD = 16
-"""How many groups ahead memory is asked for."""
 
 
 @kernel
@@ -283,14 +281,7 @@ def extend_tree(
     )
     for i in range(n_met - 1, -1, -1):  # children before parents
         prefetch(nodes, met[max(i - 2 * AHEAD, 0), 0])
-        ahead = met[max(i - AHEAD, 0), 0]
-        child = nodes[ahead].left_child
-        prefetch(nodes, child)
-        prefetch(nodes, child + 1)
-        prefetch(nodes, child + 2)
-        prefetch(tallies, ahead)
-        prefetch(tallies, child)
-        prefetch(tallies, child + 1)
+        prefetch_family(nodes, tallies, met[max(i - AHEAD, 0), 0])
         node = wide(met[i, 0])
         merge_tallies(nodes, tallies, node)
         set_posterior(nodes, tallies, posterior, hyperparameters, node)

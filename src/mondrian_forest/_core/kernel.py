@@ -48,6 +48,10 @@ wide = cast(Callable[[Any], int], np.int64)
 compiled once for each combination of types, and calls should not differ for that alone."""
 
 
+AHEAD = 16
+"""How many steps ahead memory is asked for."""
+
+
 def _prefetch(_typing_context: Any, array: Any, index: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         structure = context.make_array(signature.args[0])(context, builder, arguments[0])

@@ -18,6 +18,8 @@ from numpy.typing import DTypeLike, NDArray
 
 _FEWEST_BYTES = 2**20
 _FEWEST_BYTES_FOR_HUGE_PAGES = 2**23
+IS_LAZY = hasattr(mmap, "MAP_ANONYMOUS")
+"""Whether room that is not in use takes no memory."""
 _NO_RESERVE = 0x4000 if sys.platform == "linux" else 0
 """MAP_NORESERVE, which Python does not name: address space beyond the memory at hand is fine."""
 
@@ -25,7 +27,7 @@ _NO_RESERVE = 0x4000 if sys.platform == "linux" else 0
 def empty(shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
     """Return an array of undefined content, as ``numpy.empty`` does."""
     n_bytes = math.prod(shape) * np.dtype(dtype).itemsize
-    if n_bytes < _FEWEST_BYTES or not hasattr(mmap, "MAP_ANONYMOUS"):
+    if n_bytes < _FEWEST_BYTES or not IS_LAZY:
         return np.empty(shape, dtype)
     pages = mmap.mmap(-1, n_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NO_RESERVE)
     if n_bytes >= _FEWEST_BYTES_FOR_HUGE_PAGES and hasattr(mmap, "MADV_HUGEPAGE"):

@@ -22,7 +22,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .kernel import kernel, wide
+from .kernel import AHEAD, kernel, prefetch, wide
 from .pruning import set_pruning
 from .tree import NO_CHILD, Records
 
@@ -214,9 +214,24 @@ def renew_posterior(
     parents_first: NDArray[np.int32],
 ) -> None:
     """Compute what the label model says of each node, from its tallies alone."""
-    for node in parents_first[::-1]:
+    for i in range(len(parents_first) - 1, -1, -1):
+        prefetch(nodes, parents_first[max(i - 2 * AHEAD, 0)])
+        prefetch_family(nodes, tallies, parents_first[max(i - AHEAD, 0)])
+        node = wide(parents_first[i])
         set_share(nodes, posterior, hyperparameters, node)
         set_posterior(nodes, tallies, posterior, hyperparameters, node)
+
+
+@kernel
+def prefetch_family(nodes: Records, tallies: Records, node: int) -> None:
+    """Ask for all that ``set_posterior`` needs but the node itself, whose record must be here."""
+    child = nodes[node].left_child
+    prefetch(nodes, child)
+    prefetch(nodes, child + 1)  # a record may begin in one cache line and end in the next
+    prefetch(nodes, child + 2)
+    prefetch(tallies, node)
+    prefetch(tallies, child)
+    prefetch(tallies, child + 1)
 
 
 @kernel
