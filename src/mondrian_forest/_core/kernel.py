@@ -25,8 +25,25 @@ def kernel(function: Function) -> Function:
     follows IEEE rules (``error_model="numpy"``): the engine relies on infinities, for example for
     the time of a leaf. Numba has no type stubs, hence the cast.
     """
-    compiled = numba.njit(nogil=True, cache=True, error_model="numpy")(function)
-    return cast(Function, compiled)
+    return _compiled(function)
+
+
+def inner_kernel(function: Function) -> Function:
+    """Compile as ``kernel`` does, always into what calls it: a loop around it can be vectorised."""
+    return _compiled(function, forceinline=True)
+
+
+def reordering_kernel(function: Function) -> Function:
+    """Compile as ``kernel`` does, with leave to add up in any order.
+
+    Sums can then be taken in vector registers. Rounding may differ between processors.
+    """
+    return _compiled(function, fastmath={"reassoc", "contract"})
+
+
+def _compiled(function: Function, **options: Any) -> Function:
+    compile_ = numba.njit(nogil=True, cache=True, error_model="numpy", **options)
+    return cast(Function, compile_(function))
 
 
 @kernel

@@ -23,7 +23,8 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from .kernel import kernel, wide
+from .kernel import inner_kernel, kernel, reordering_kernel, wide
+from .series import Vector, power_series
 
 _SQRT_HALF = math.sqrt(0.5)
 _DENSITY_AT_ZERO = 1.0 / math.sqrt(2.0 * math.pi)
@@ -103,6 +104,21 @@ _DENSITIES_AT_ZERO = np.array(
         math.exp(math.lgamma(0.5 * v + 0.5) - math.lgamma(0.5 * v)) / math.sqrt(math.pi * v)
         for v in range(1, MANY_DEGREES)
     ]
+)
+
+
+_MOST_DECAY_RATIO = 31.0
+"""Of x^2 / v: from 24 degrees on, there is nothing left of the tail."""
+
+
+def _inverse_tangent_ratio(square: Vector) -> Vector:
+    """Return artanh(s) / s, given the square of s."""
+    s = np.sqrt(np.maximum(square, 1e-16))
+    return np.asarray(np.arctanh(s) / s)
+
+
+_L0, _L1, _L2, _L3, _L4, _L5, _L6, _L7, _L8, _L9 = (
+    8.0 * float(coefficient) for coefficient in power_series(_inverse_tangent_ratio, 9, 0.17)
 )
 
 
@@ -240,24 +256,38 @@ def _few_at(size: float, degrees: int) -> tuple[float, float]:
     position = (1.0 - _HALFWAY * inverse) * _CELLS
     cell = np.int32(min(position, _CELLS - 1.0) if position == position else 0.0)
     d = 2.0 * (position - cell) - 1.0
-    a = _TAILS[degrees, cell]
-    tail = a[7]
-    slope = a[7]
-    for j in range(6, 0, -1):
-        tail = tail * d + a[j]
+    tail = slope = _TAILS[degrees, cell, _ORDER - 1]
+    for j in range(_ORDER - 2, 0, -1):
+        tail = tail * d + _TAILS[degrees, cell, j]
         slope = slope * d + tail
-    tail = tail * d + a[0]
+    tail = tail * d + _TAILS[degrees, cell, 0]
     return tail, slope * (-2.0 * _CELLS * _HALFWAY) * inverse * inverse
 
 
 @kernel
+def _log1p(q: float) -> float:
+    """Return log(1 + q) for q from 0 to 31, as products and sums that fit into vector registers.
+
+    Two roots make q small, and log((1 + s) / (1 - s)) = 2 artanh(s). The relative error is 6e-15.
+    """
+    q = q / (1.0 + math.sqrt(1.0 + q))
+    q = q / (1.0 + math.sqrt(1.0 + q))
+    s = q / (2.0 + q)
+    square = s * s
+    fourth = square * square
+    low = _L0 + _L1 * square + (_L2 + _L3 * square) * fourth
+    middle = _L4 + _L5 * square + (_L6 + _L7 * square) * fourth
+    high = _L8 + _L9 * square
+    return s * (low + fourth * fourth * (middle + fourth * fourth * high))
+
+
+@inner_kernel
 def _many_at(standard: float, degrees: float) -> tuple[float, float]:
     """Return P(T > |x|) and density at x for at least ``MANY_DEGREES``."""
     degrees = min(degrees, MOST_DEGREES)
     inverse = 1.0 / degrees
-    # Beyond 1e10 both are zero, and squares stay finite.
-    q = min(standard * standard * inverse, 1e10)
-    decay = math.log1p(q)
+    q = min(standard * standard * inverse, _MOST_DECAY_RATIO)
+    decay = _log1p(q)
     w = min(math.sqrt((degrees - 0.5) * decay), _FARTHEST)
     u = 0.5 * w * w
     tail, at = normal_at(-w)
@@ -290,3 +320,45 @@ def student_at(standard: float, degrees: float) -> tuple[float, float]:
         tail = student_tail(abs(standard), degrees)
         density = density_at_zero(degrees) * math.exp(student_log_density(standard, degrees))
     return (tail if standard < 0.0 else 1.0 - tail), density
+
+
+@kernel
+def kind_of(degrees: float) -> int:
+    """Return by which function a t distribution is computed: 0 few, 1 many, 2 others."""
+    if degrees >= MANY_DEGREES:
+        return 1
+    return 0 if degrees == wide(degrees) else 2
+
+
+@reordering_kernel
+def students_at(
+    weight: NDArray[np.float64],
+    location: NDArray[np.float64],
+    inverse_scale: NDArray[np.float64],
+    degrees: NDArray[np.float64],
+    ends: tuple[int, int, int],
+    y: float,
+) -> tuple[float, float]:
+    """Return distribution function and density of a mixture, whose components are sorted by kind.
+
+    Those of a kind are summed up in vector registers: 10 ns for each of few degrees and 28 of many,
+    where ``student_at`` takes 18 and 43.
+    """
+    few, many, n = ends
+    total = 0.0
+    density = 0.0
+    for k in range(few):
+        standard = (y - location[k]) * inverse_scale[k]
+        tail, at = _few_at(abs(standard), wide(degrees[k]))
+        total += weight[k] * (tail if standard < 0.0 else 1.0 - tail)
+        density += weight[k] * inverse_scale[k] * at
+    for k in range(few, many):
+        standard = (y - location[k]) * inverse_scale[k]
+        tail, at = _many_at(standard, degrees[k])
+        total += weight[k] * (tail if standard < 0.0 else 1.0 - tail)
+        density += weight[k] * inverse_scale[k] * at
+    for k in range(many, n):
+        below, at = student_at((y - location[k]) * inverse_scale[k], degrees[k])
+        total += weight[k] * below
+        density += weight[k] * inverse_scale[k] * at
+    return total, density
