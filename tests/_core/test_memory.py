@@ -1,3 +1,5 @@
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -23,6 +25,32 @@ def test_released_memory_is_given_back_and_the_rest_kept():
     np.testing.assert_array_equal(array[:, :300_000], 1.0)
     array[:, 300_000:] = 3.0  # can be used again
     np.testing.assert_array_equal(array[:, :300_000], 1.0)
+
+
+def flags_at(address):
+    """Return how the system treats the memory at an address."""
+    try:
+        lines = Path("/proc/self/smaps").read_text().splitlines()
+    except FileNotFoundError:
+        pytest.skip("the system does not say how it treats memory")
+    inside = False
+    for line in lines:
+        first = line.split()[0]
+        if "-" in first:
+            start, end = (int(part, 16) for part in first.split("-"))
+            inside = start <= address < end
+        elif inside and first == "VmFlags:":
+            return line.split()[1:]
+    pytest.skip("the system does not say how it treats memory")
+
+
+def test_released_memory_does_not_come_back_as_part_of_a_huge_page():
+    array = empty((4_000_000,), np.float64)
+    array[:] = 1.0
+    release(array[1_000_000:])
+    address = array.__array_interface__["data"][0]
+    assert "hg" in flags_at(address)
+    assert "nh" in flags_at(address + 3_000_000 * array.itemsize)
 
 
 @pytest.mark.parametrize("length", [0, 1, 10, 1_000_000])
