@@ -341,6 +341,35 @@ class TestSpread:
             )
         assert sorted(model._labels) == sorted(y)
 
+    @pytest.mark.parametrize(
+        ("n_rows", "trend", "n_scored", "n_turns"),
+        [
+            (60, None, 60, 5),
+            (304, None, 300, 5),
+            (1600, None, 960, 3),
+            (2600, None, 520, 1),
+            (6000, None, 1000, 1),
+            (300, "linear", 60, 1),  # which has seen all labels that were not held back at first
+        ],
+    )
+    def test_few_rows_are_held_back_in_turn(self, monkeypatch, n_rows, trend, n_scored, n_turns):
+        turns = []
+        learn_spread = MondrianForestRegressor._learn_spread
+
+        def remember(model, rows, labels):
+            assert model._grove.n_rows(0) == n_rows - len(labels)
+            held = {tuple(row) for row in rows.tolist()}
+            assert held.isdisjoint(tuple(row) for row in model._rows[: -len(rows)].tolist())
+            turns.append(labels.copy())
+            learn_spread(model, rows, labels)
+
+        monkeypatch.setattr(MondrianForestRegressor, "_learn_spread", remember)
+        X, y = friedman(n_rows, 3)
+        forest(**PRUNED | {"n_estimators": 2, "spread": "auto", "trend": trend}).fit(X, y)
+        assert len(turns) == n_turns
+        scored = np.concatenate(turns)
+        assert len(set(scored.tolist())) == len(scored) == n_scored
+
     def test_one_label_does_not_decide(self):
         X, y = friedman(100, 3)
         model = forest(**PRUNED | {"spread": "auto"}).fit(X[:10], y[:10])

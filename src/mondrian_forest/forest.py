@@ -100,7 +100,11 @@ _WIDEST = 2.0
 """How many times the known feature range rows may span before trees are sampled anew."""
 _FEWEST_ROWS_FOR_SPREAD = 50
 _MOST_SPREAD_ROWS = 1000
-"""On so many rows the spread is learned, at most; a fifth of all where there are fewer."""
+"""On so many rows the spread is learned, at most; where a fifth of all are fewer, on other fifths,
+too, one after the other."""
+_MOST_SPREAD_TURNS = 5
+_SPREAD_BLOCK = 64
+"""Rows that a thread scores at a time."""
 _SPREAD_PRIOR = 20
 """How many rows it takes to move the spread away from 1 halfway."""
 _FEWEST_ROWS_FOR_EVIDENCE = 10
@@ -342,6 +346,10 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
         self._sample_all()
         if n_held > 0:
             self._learn_spread(self._rows[-n_held:], self._labels[-n_held:])
+            for others in self._choose_more_spread_rows(n_rows, n_held, random):
+                self._move_to_the_end(others)
+                self._sample_all()
+                self._learn_spread(self._rows[-n_held:], self._labels[-n_held:])
             self.n_samples_seen_ = n_rows
             if n_held > FEW_HELD * n_rows:
                 self._sample_all()
@@ -454,6 +462,20 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
             return np.empty(0, dtype=np.int64)
         return random.choice(n_rows, min(n_rows // 5, _MOST_SPREAD_ROWS), replace=False)
 
+    def _choose_more_spread_rows(
+        self, n_rows: int, n_held: int, random: np.random.Generator
+    ) -> list[NDArray[np.int64]]:
+        """Return rows to be held back in turn, where those held back at first are few.
+
+        They are not at the end, where the first ones are. A trend has seen the labels of all others
+        and may explain them too well; feature weights have too, and do no harm.
+        """
+        if self._trend is not None:
+            return []
+        n_turns = min(_MOST_SPREAD_ROWS // n_held, _MOST_SPREAD_TURNS) - 1
+        free = random.permutation(n_rows - n_held)[: n_turns * n_held]
+        return np.split(free, n_turns) if n_turns > 0 else []
+
     def _move_to_the_end(self, chosen: NDArray[np.int64]) -> None:
         """Let some rows change places with those at the end."""
         first = len(self._rows) - len(chosen)
@@ -467,12 +489,18 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
         rows = np.ascontiguousarray(rows[-_MOST_SPREAD_ROWS:])
         labels = np.ascontiguousarray(labels[-_MOST_SPREAD_ROWS:])
         ensemble = self._ensemble()
-        for part in _slices(len(rows), self._largest_mixture_block()):
+        parts = _slices(len(rows), min(_SPREAD_BLOCK, self._largest_mixture_block()))
+        scores = np.zeros((len(parts), *self._spread_scores.shape))
+
+        def score(number: int) -> None:
+            part = parts[number]
             moments, mixture = predict_mixture(ensemble, rows[part])
-            # What is long past is forgotten.
-            remembered = max(1.0 - len(labels[part]) / _MOST_SPREAD_ROWS, 0.0)
-            self._spread_scores = remembered * self._spread_scores
-            score_spreads(mixture, moments.mean, labels[part], self._spread_scores)
+            score_spreads(mixture, moments.mean, labels[part], scores[number])
+
+        self._in_threads(score, len(parts))
+        # What is long past is forgotten.
+        remembered = max(1.0 - len(labels) / _MOST_SPREAD_ROWS, 0.0)
+        self._spread_scores = remembered * self._spread_scores + scores.sum(axis=0)
         self.spread_ = best_spread(self._spread_scores)
 
     def _maximise_evidence(self) -> None:
@@ -496,7 +524,7 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
                     nodes, tallies, tried, orders[number], gradient
                 )
 
-            self._for_each_tree(evaluate_one, grove.n_trees)
+            self._in_threads(evaluate_one, grove.n_trees)
             mean = found.mean(axis=0)
             return float(mean[0]), mean[1:]
 
@@ -505,7 +533,7 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
         best = maximise_evidence(evaluate, start, self.n_samples_seen_, minimize, free)
         _, self.prior_scale_, self.prior_rate_, self.noise_variance_ = best
         try:
-            self._for_each_tree(
+            self._in_threads(
                 lambda number: renew(grove, number, self._settings, best), grove.n_trees
             )
         except BaseException:  # all trees must have the same hyperparameters
@@ -891,7 +919,7 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
             )
             free.append(scratch)
 
-        self._for_each_tree(learn, grove.n_trees)
+        self._in_threads(learn, grove.n_trees)
         self._grove = grove
 
     def _extend_all(self, end: int, is_due: bool) -> None:
@@ -926,20 +954,21 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
             extend(0, n_trees)
             return
         try:
-            self._for_each_tree(extend_one, n_trees)
+            self._in_threads(extend_one, n_trees)
         except BaseException:
             for number in range(n_trees):
                 extend_one(number)
             raise
 
-    def _for_each_tree(self, act: Callable[[int], None], n_trees: int) -> None:
+    def _in_threads(self, act: Callable[[int], None], n_parts: int) -> None:
+        """Act on each number, of a tree or of another part of the work."""
         n_threads = self._n_threads()
-        if n_threads == 1:
-            for number in range(n_trees):
+        if n_threads == 1 or n_parts == 1:
+            for number in range(n_parts):
                 act(number)
         else:
             with ThreadPoolExecutor(n_threads) as executor:  # which waits for what has begun
-                list(executor.map(act, range(n_trees)))
+                list(executor.map(act, range(n_parts)))
 
     def _make_room(self, n_rows: int) -> None:
         """Enlarge the arrays of rows if they cannot hold ``n_rows``, at least twofold."""
@@ -952,7 +981,7 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
         if old.has_room(n_rows):
             return
         new = allocate_to_grow(old.n_trees, *self._rows.shape)
-        self._for_each_tree(lambda number: copy_tree(old, number, new), old.n_trees)
+        self._in_threads(lambda number: copy_tree(old, number, new), old.n_trees)
         self._grove = new
 
     def _has_outgrown_its_range(

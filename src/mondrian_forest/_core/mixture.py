@@ -60,13 +60,13 @@ class Mixture(NamedTuple):
 Degrees = NDArray[np.float64] | None
 
 
-def _degrees(mixture: Mixture) -> Degrees:
+def degrees_of(mixture: Mixture) -> Degrees:
     return mixture.degrees if len(mixture.degrees) > 0 else None
 
 
 def log_density(mixture: Mixture, y: NDArray[np.float64], out: NDArray[np.float64]) -> None:
     """Set ``out[i]`` to the log density of mixture i at ``y[i]``."""
-    _log_density(mixture, _degrees(mixture), y, out)
+    _log_density(mixture, degrees_of(mixture), y, out)
 
 
 @kernel
@@ -113,7 +113,7 @@ def lower_tail(mixture: Mixture, degrees: Degrees, i: int, y: float, sign: float
 
 def cumulative(mixture: Mixture, y: NDArray[np.float64], out: NDArray[np.float64]) -> None:
     """Set ``out[i]`` to P(Y <= y[i]) under mixture i."""
-    _cumulative(mixture, _degrees(mixture), y, out)
+    _cumulative(mixture, degrees_of(mixture), y, out)
 
 
 @kernel
@@ -159,7 +159,7 @@ class Sorted(NamedTuple):
 
 
 @kernel
-def _allocate_sorted(offset: NDArray[np.int64], degrees: Degrees) -> Sorted:
+def allocate_sorted(offset: NDArray[np.int64], degrees: Degrees) -> Sorted:
     """Return room for the largest of some mixtures."""
     room = 0
     for i in range(len(offset) - 1):
@@ -169,7 +169,9 @@ def _allocate_sorted(offset: NDArray[np.int64], degrees: Degrees) -> Sorted:
 
 
 @kernel
-def _sort(mixture: Mixture, degrees: Degrees, i: int, out: Sorted) -> tuple[int, int, int]:
+def sort_components(
+    mixture: Mixture, degrees: Degrees, i: int, out: Sorted
+) -> tuple[int, int, int]:
     """Copy the components of mixture i; return where those of each kind end."""
     offset, weights, locations, scales, _ = mixture
     out_weight, out_location, out_inverse, out_degrees = out
@@ -192,7 +194,7 @@ def _sort(mixture: Mixture, degrees: Degrees, i: int, out: Sorted) -> tuple[int,
 
 
 @kernel
-def _mixture_at(
+def mixture_at(
     components: Sorted, degrees: Degrees, ends: tuple[int, int, int], y: float
 ) -> tuple[float, float]:
     """Return distribution function and density of a mixture."""
@@ -225,7 +227,7 @@ def _newton_quantile(
     for k in range(ends[2]):
         sharpest = max(sharpest, components.inverse_scale[k])
     for _ in range(50):
-        total, density = _mixture_at(components, degrees, ends, y)
+        total, density = mixture_at(components, degrees, ends, y)
         error = total - level
         if abs(error) <= tolerance:
             return y
@@ -313,7 +315,7 @@ def quantiles(
     out: NDArray[np.float64],
 ) -> None:
     """Set ``out[i, q]`` to the quantile of mixture i at ``levels[q]``, which must be ascending."""
-    _quantiles(mixture, _degrees(mixture), levels, normal_quantiles, out)
+    _quantiles(mixture, degrees_of(mixture), levels, normal_quantiles, out)
 
 
 @kernel
@@ -331,10 +333,10 @@ def _quantiles(
     that of the level before, which rounding could else bring about.
     """
     offset, weights, locations, scales, _ = mixture
-    components = _allocate_sorted(offset, all_degrees)
+    components = allocate_sorted(offset, all_degrees)
     for i in range(len(offset) - 1):
         first, stop = offset[i], offset[i + 1]
-        ends = _sort(mixture, all_degrees, i, components)
+        ends = sort_components(mixture, all_degrees, i, components)
         mean = 0.0
         spread = 0.0
         for k in range(first, stop):
@@ -428,7 +430,7 @@ def _squared_tails(
     for p in range(_POINTS):
         s = 0.5 * (begin + end) + half * _QUADRATURE[p, 0]
         point = center + spread * s / max(1.0 - abs(s), _LEAST_ROOM)
-        below[p], _ = _mixture_at(components, components.degrees, ends, point)
+        below[p], _ = mixture_at(components, components.degrees, ends, point)
     fine = 0.0
     coarse = 0.0
     coarsest = 0.0
@@ -530,9 +532,9 @@ def _student_crps(mixture: Mixture, y: NDArray[np.float64], out: NDArray[np.floa
     """
     pieces = np.empty((_MOST_PIECES, 5))
     offset, weights, locations, scales, all_degrees = mixture
-    components = _allocate_sorted(offset, all_degrees)
+    components = allocate_sorted(offset, all_degrees)
     for i in range(len(y)):
-        ends = _sort(mixture, all_degrees, i, components)
+        ends = sort_components(mixture, all_degrees, i, components)
         mean = 0.0
         low, high = np.inf, -np.inf
         for k in range(offset[i], offset[i + 1]):

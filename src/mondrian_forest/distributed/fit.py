@@ -196,7 +196,7 @@ class _Fit:
         forest._random_states = random_states(
             np.random.SeedSequence(forest._random_states.ravel().tolist()), forest.n_estimators
         )
-        forest._for_each_tree(
+        forest._in_threads(
             lambda number: renew(
                 forest._grove, number, forest._settings, forest._hyperparameters()
             ),
