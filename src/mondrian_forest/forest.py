@@ -70,7 +70,7 @@ from ._core.spread import (
     score_spreads,
     scores_before,
 )
-from ._core.tree import Tree, parents_first
+from ._core.tree import MOST_FEATURES, Tree, parents_first
 from ._version import __version__
 from .distribution import PredictiveDistribution
 from .importance import MOST_ROWS, Predict, learn_weights
@@ -360,6 +360,11 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
 
     def _begin(self, n_features: int) -> np.random.Generator:
         """Set what trees need beside rows: settings and random streams; return another stream."""
+        if n_features > MOST_FEATURES:
+            raise ValueError(
+                f"A forest takes {MOST_FEATURES:,} features at most, got {n_features:,}: leave out "
+                "what says least, or make fewer of them."
+            )
         seed = np.random.SeedSequence(
             check_random_state(self.random_state).randint(2**32, size=4, dtype=np.uint64).tolist()
         )

@@ -6,7 +6,7 @@ kernel astray by looking at every index. What fails ends in one ``ModelFileError
 
 The text is the entry ``mondrian_forest`` of the file's metadata: a checksum (SHA-256), a space, and
 the JSON object that it belongs to, which has the checksums of all arrays. Equal forests have equal
-files. Format 2:
+files. Format 3:
 
 ==================  =========================================================================
 ``sizes``           number of nodes of each tree
@@ -24,7 +24,8 @@ files. Format 2:
 ``log_likelihoods`` of the labels given each tree, if the rows that say so are left out
 ==================  =========================================================================
 
-Format 1, which had the paper's model alone, is still read.
+Format 2, in which features were numbered in 32 bits, and format 1, which had the paper's model
+alone, are still read.
 """
 
 from __future__ import annotations
@@ -53,10 +54,13 @@ from ._core.learn import MOST_CANDIDATES, Grove, Settings, trimmed
 from ._core.memory import empty
 from ._core.posterior import EMPIRICAL, HIERARCHICAL, PRUNED, Hyperparameters, LabelSums
 from ._core.spread import SPREADS, scores_before
-from ._core.tree import NODE, TALLY
+from ._core.tree import MOST_FEATURES, NODE, TALLY
 from .trend import Trend
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
+_NODE_OF_FORMAT_2 = np.dtype(
+    [(name, np.int32 if name == "split_feature" else NODE[name]) for name in NODE.names or ()]
+)
 _ENTRY = "mondrian_forest"
 _NOT_WHOLE = "it is truncated, or of another kind"
 
@@ -118,7 +122,7 @@ def read(path: str | os.PathLike[str], *, mapped: bool = False) -> dict[str, Any
     try:
         header, arrays = _open(Path(path))
         version = header.get("format_version")
-        if version not in (1, FORMAT_VERSION):
+        if version not in range(1, FORMAT_VERSION + 1):
             raise ModelFileError(
                 f"it has format {version!r}, and this version of mondrian-forest reads "
                 f"1 to {FORMAT_VERSION}: install a newer one"
@@ -130,6 +134,8 @@ def read(path: str | os.PathLike[str], *, mapped: bool = False) -> dict[str, Any
             arrays = {name: _copy(array) for name, array in arrays.items()}
         if version == 1:
             header, arrays = _from_format_1(header, arrays)
+        if version <= 2:
+            arrays = _from_format_2(arrays)
         return _unpack(header, arrays, reads_boxes=not mapped)
     except (
         ValueError,
@@ -257,7 +263,7 @@ def _pack(state: dict[str, Any]) -> tuple[dict[str, Any], Arrays]:
 
 
 def _from_format_1(header: dict[str, Any], arrays: Arrays) -> tuple[dict[str, Any], Arrays]:
-    """Return what a file of format 1 would be today."""
+    """Return what a file of format 1 would be in format 2."""
     n_features = arrays["boxes"].shape[-1]
     return (
         header
@@ -269,13 +275,23 @@ def _from_format_1(header: dict[str, Any], arrays: Arrays) -> tuple[dict[str, An
         },
         arrays
         | {
-            "nodes": _with_field(arrays["nodes"], NODE, "degrees", np.inf),
+            "nodes": _with_field(arrays["nodes"], _NODE_OF_FORMAT_2, "degrees", np.inf),
             "tallies": _with_field(arrays["tallies"], TALLY, "evidence_below", 0.0),
             "feature_weights": np.ones(n_features),
             "trend": np.empty(0),
             "spread_scores": scores_before(1),
         },
     )
+
+
+def _from_format_2(arrays: Arrays) -> Arrays:
+    """Return what the arrays of a file of format 2 would be today."""
+    old = _as_records(arrays["nodes"], _NODE_OF_FORMAT_2)
+    _require(bool(np.all(np.abs(old["split_feature"]) <= MOST_FEATURES)), "a feature is unknown")
+    new = empty(old.shape, NODE)
+    for field in NODE.names or ():
+        new[field] = old[field]
+    return arrays | {"nodes": _as_bytes(new)}
 
 
 def _with_field(

@@ -38,6 +38,7 @@ def changed(array, value):
         (X, np.column_stack([Y, Y]), "predicts one target but y has 2 columns"),
         (scipy.sparse.csr_matrix(X), Y, "[Ss]parse data was passed"),
         (X + 1j, Y, "Complex data not supported"),
+        (np.zeros((30, 2**15)), Y, "takes 32,767 features at most, got 32,768"),
         (X, None, "requires y to be passed, but the target y is None"),
         (X, 1e200 * Y, "y must not exceed 1e.150 in size"),
         (X, np.full(30, 1.7e308), "y must not exceed 1e.150 in size"),

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from .kernel import AHEAD, kernel, prefetch
 
+MOST_FEATURES = 2**15 - 1
 NO_CHILD = -1
 NO_ROW = -1
 
@@ -29,7 +30,7 @@ NODE = np.dtype(
         np.record,
         [
             ("left_child", np.int32),
-            ("split_feature", np.int32),
+            ("split_feature", np.int16),
             ("threshold", np.float32),
             ("split_time", np.float64),
             # What the label model says of the node, see `posterior`.
@@ -58,7 +59,7 @@ TALLY = np.dtype(
 class Tree(NamedTuple):
     """A Mondrian tree; see the notation table of ``_core``.
 
-    Per node: 48 bytes, 8 bytes for each feature, and 36 bytes that prediction does without.
+    Per node: 46 bytes, 8 bytes for each feature, and 36 bytes that prediction does without.
     """
 
     nodes: Records
@@ -77,7 +78,7 @@ class Tree(NamedTuple):
         return self.nodes["left_child"]
 
     @property
-    def split_feature(self) -> NDArray[np.int32]:
+    def split_feature(self) -> NDArray[np.int16]:
         return self.nodes["split_feature"]
 
     @property
