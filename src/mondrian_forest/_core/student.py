@@ -306,6 +306,13 @@ def _many_at(standard: float, degrees: float) -> tuple[float, float]:
 
 
 @kernel
+def _any_at(standard: float, degrees: float) -> tuple[float, float]:
+    """Return P(T > |x|) and density at x."""
+    density = density_at_zero(degrees) * math.exp(student_log_density(standard, degrees))
+    return student_tail(abs(standard), degrees), density
+
+
+@kernel
 def student_at(standard: float, degrees: float) -> tuple[float, float]:
     """Return distribution function and density of the t distribution.
 
@@ -317,8 +324,7 @@ def student_at(standard: float, degrees: float) -> tuple[float, float]:
     elif degrees == wide(degrees):
         tail, density = _few_at(abs(standard), wide(degrees))
     else:
-        tail = student_tail(abs(standard), degrees)
-        density = density_at_zero(degrees) * math.exp(student_log_density(standard, degrees))
+        tail, density = _any_at(standard, degrees)
     return (tail if standard < 0.0 else 1.0 - tail), density
 
 
@@ -358,7 +364,8 @@ def students_at(
         total += weight[k] * (tail if standard < 0.0 else 1.0 - tail)
         density += weight[k] * inverse_scale[k] * at
     for k in range(many, n):
-        below, at = student_at((y - location[k]) * inverse_scale[k], degrees[k])
-        total += weight[k] * below
+        standard = (y - location[k]) * inverse_scale[k]
+        tail, at = _any_at(standard, degrees[k])
+        total += weight[k] * (tail if standard < 0.0 else 1.0 - tail)
         density += weight[k] * inverse_scale[k] * at
     return total, density
