@@ -134,7 +134,7 @@ def read(path: str | os.PathLike[str], *, mapped: bool = False) -> dict[str, Any
             arrays = {name: _copy(array) for name, array in arrays.items()}
         if version == 1:
             header, arrays = _from_format_1(header, arrays)
-        if version <= 2:
+        if version in (1, 2):
             arrays = _from_format_2(arrays)
         return _unpack(header, arrays, reads_boxes=not mapped)
     except (
