@@ -22,6 +22,7 @@ from mondrian_forest.plots import (
 
 @pytest.fixture(autouse=True)
 def _close_figures():
+    plt.close("all")  # those of other files' tests, too
     yield
     plt.close("all")
 

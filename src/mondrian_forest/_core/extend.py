@@ -22,10 +22,12 @@ depends on the children, on the way back.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
-from .kernel import AHEAD, doubled, kernel, prefetch, wide
+from .kernel import AHEAD, doubled, inner_kernel, kernel, prefetch, wide
 from .posterior import (
     Hyperparameters,
     merge_tallies,
@@ -37,15 +39,63 @@ from .posterior import (
 )
 from .rng import exponential_before, uniform
 from .sample import (
+    Scratch,
+    allocate_scratch,
     bounding_box,
     divide,
     link_rows,
     sample_block,
-    scratch_boxes,
     uniform_between,
 )
 from .tree import NO_CHILD, NO_ROW, Records, Tree
 from .vector import padded_width
+
+
+class Workspace(NamedTuple):
+    """Arrays that are filled for each tree anew; allocated once, which takes a while for one row.
+
+    All groups of a level are looked at before any of the next: they have nothing to do with each
+    other, so that the nodes of the next ones arrive while this one is looked at. There are never
+    more groups than rows. Two levels share the arrays of groups, one behind ``here``, one behind
+    ``below``; arrays that change their names would be counted, and that takes longer than a node.
+    """
+
+    joining: NDArray[np.float32]
+    """The rows that join the tree; those of a group are neighbours."""
+    numbers: NDArray[np.int32]
+    """Of these rows."""
+    group_node: NDArray[np.int32]
+    group_start: NDArray[np.int32]
+    group_stop: NDArray[np.int32]
+    group_time: NDArray[np.float64]
+    """From which on the group may be cut off."""
+    group_boxes: NDArray[np.float32]
+    crowded: NDArray[np.int64]
+    """Leaves to be split."""
+    crowded_time: NDArray[np.float64]
+    ordered: NDArray[np.float64]
+    """Labels of rows that have been cut off."""
+    scratch: Scratch
+
+
+@kernel
+def _allocate_workspace(
+    n_rows: int, n_features: int, n_candidate_splits: int, largest_block: int
+) -> Workspace:
+    room = n_rows + 1
+    return Workspace(
+        np.empty((n_rows, padded_width(n_features)), dtype=np.float32),
+        np.empty(n_rows, dtype=np.int32),
+        np.empty(2 * room, dtype=np.int32),
+        np.empty(2 * room, dtype=np.int32),
+        np.empty(2 * room, dtype=np.int32),
+        np.empty(2 * room),
+        np.empty((2 * room, 2, n_features), dtype=np.float32),
+        np.empty(room, dtype=np.int64),
+        np.empty(room),
+        np.empty(n_rows),
+        allocate_scratch(n_candidate_splits, n_features, largest_block),
+    )
 
 
 @kernel
@@ -68,6 +118,13 @@ def extend_trees(
     stop: int,
 ) -> None:
     """Let the rows up to ``end`` join the trees of a ``Grove`` from first to stop."""
+    fewest = wide(end)
+    for number in range(first, stop):
+        fewest = min(fewest, wide(tallies[number, 0].n_samples))
+    n_joining = end - fewest
+    # A leaf is split as soon as it has enough rows.
+    largest_block = min(n_joining + min_samples_split, end)
+    space = _allocate_workspace(n_joining, rows.shape[1], n_candidate_splits, largest_block)
     for number in range(first, stop):
         begin = tallies[number, 0].n_samples
         if begin < end:
@@ -85,6 +142,7 @@ def extend_trees(
                 Tree(nodes[number], boxes[number], tallies[number]),
                 next_row[number],
                 sizes[number],
+                space,
             )
 
 
@@ -103,6 +161,7 @@ def extend_tree(
     tree: Tree,
     next_row: NDArray[np.int32],
     n_nodes: int,
+    space: Workspace,
 ) -> int:
     """Let the rows from ``begin`` to ``end`` join the tree; return its number of nodes.
 
@@ -110,25 +169,25 @@ def extend_tree(
     """
     nodes, boxes, tallies = tree
     n_features = rows.shape[1]
-    # A copy, in which the rows of a group are neighbours.
-    joining = np.empty((end - begin, padded_width(n_features)), dtype=np.float32)
+    (
+        joining,
+        numbers,
+        group_node,
+        group_start,
+        group_stop,
+        group_time,
+        group_boxes,
+        crowded,
+        crowded_time,
+        ordered,
+        scratch,
+    ) = space
+    scratch_boxes, _ = scratch
     for i in range(end - begin):
         for f in range(n_features):
             joining[i, f] = rows[begin + i, f]
-    numbers = np.arange(begin, end, dtype=np.int32)
-    scratch = scratch_boxes(n_features)
-    # All groups of a level are looked at before any of the next: they have nothing to do with each
-    # other, so that the nodes of the next ones arrive while this one is looked at. There are never
-    # more groups than rows. Two levels share these arrays, one behind ``here``, one behind
-    # ``below``; arrays that change their names would be counted, and that takes longer than a node.
+        numbers[i] = begin + i
     room = end - begin + 1
-    group_node = np.empty(2 * room, dtype=np.int32)
-    group_start = np.empty(2 * room, dtype=np.int32)
-    group_stop = np.empty(2 * room, dtype=np.int32)
-    group_time = np.empty(2 * room)  # from which on the group may be cut off
-    group_boxes = np.empty((2 * room, 2, n_features), dtype=np.float32)
-    crowded = np.empty(room, dtype=np.int64)  # leaves to be split
-    crowded_time = np.empty(room)
     met = np.empty((64 + 8 * room, 1), dtype=np.int32)
     here, below = 0, room
     group_node[0] = 0
@@ -156,12 +215,13 @@ def extend_tree(
             record = nodes[node]
             left_child = wide(record.left_child)
             is_leaf = left_child == NO_CHILD
-            excess = 0.0
-            for f in range(n_features):
-                low = np.float64(group_boxes[group, 0, f])
-                high = np.float64(group_boxes[group, 1, f])
-                excess += max(np.float64(boxes[node, 0, f]) - low, 0.0)
-                excess += max(high - np.float64(boxes[node, 1, f]), 0.0)
+            if stop - start == 1:  # as most groups: it has a box only where that is needed
+                excess = _excess_of_row(boxes, node, joining, start)
+                if excess > 0.0:
+                    for f in range(n_features):
+                        group_boxes[group, 0, f] = group_boxes[group, 1, f] = joining[start, f]
+            else:
+                excess = _excess_of_box(boxes, node, group_boxes, group)
             has_waited = is_leaf and tallies[node].n_samples < min_samples_split
             time = np.inf
             if excess > 0.0 and not has_waited:  # Alg. 4, line 2
@@ -182,9 +242,8 @@ def extend_tree(
                     feature,
                     threshold,
                     group_boxes,
-                    group,
                     below + n_below,
-                    scratch,
+                    scratch_boxes,
                 )
                 moved = n_nodes if is_above else n_nodes + 1
                 beyond = n_nodes + 1 if is_above else n_nodes
@@ -193,6 +252,7 @@ def extend_tree(
                 set_share(nodes, posterior, hyperparameters, node)
                 first = middle if is_above else start
                 last = stop if is_above else middle
+                bounding_box(joining, first, last, boxes, beyond)
                 n_nodes = _sample_subtree(
                     joining[first:last],
                     numbers[first:last],
@@ -208,6 +268,7 @@ def extend_tree(
                     next_row,
                     beyond,
                     n_nodes + 2,
+                    ordered,
                     scratch,
                 )
                 if last - first < stop - start:
@@ -224,6 +285,14 @@ def extend_tree(
             if not is_leaf:
                 met[n_met, 0] = node
                 n_met += 1
+                if stop - start == 1:
+                    goes_right = joining[start, record.split_feature] > record.threshold
+                    group_node[below + n_below] = left_child + goes_right
+                    group_start[below + n_below] = start
+                    group_stop[below + n_below] = stop
+                    group_time[below + n_below] = record.split_time
+                    n_below += 1
+                    continue
                 middle = _divide_group(
                     joining,
                     numbers,
@@ -232,9 +301,8 @@ def extend_tree(
                     wide(record.split_feature),
                     record.threshold,
                     group_boxes,
-                    group,
                     below + n_below,
-                    scratch,
+                    scratch_boxes,
                 )
                 for side in range(2):
                     first = middle if side == 1 else start
@@ -263,22 +331,23 @@ def extend_tree(
                 set_posterior(nodes, tallies, posterior, hyperparameters, node)
         here, below = below, here
         n_here = n_below
-    n_nodes = _split_leaves(
-        crowded[:n_crowded],
-        crowded_time,
-        rows,
-        labels,
-        min_samples_split,
-        n_candidate_splits,
-        lifetime,
-        posterior,
-        hyperparameters,
-        random_state,
-        tree,
-        next_row,
-        n_nodes,
-        scratch,
-    )
+    if n_crowded > 0:
+        n_nodes = _split_leaves(
+            crowded[:n_crowded],
+            crowded_time,
+            rows,
+            labels,
+            min_samples_split,
+            n_candidate_splits,
+            lifetime,
+            posterior,
+            hyperparameters,
+            random_state,
+            tree,
+            next_row,
+            n_nodes,
+            scratch,
+        )
     for i in range(n_met - 1, -1, -1):  # children before parents
         prefetch(nodes, met[max(i - 2 * AHEAD, 0), 0])
         prefetch_family(nodes, tallies, met[max(i - AHEAD, 0), 0])
@@ -297,16 +366,14 @@ def _divide_group(
     feature: int,
     threshold: np.float32,
     group_boxes: NDArray[np.float32],
-    group: int,
     below: int,
     scratch: NDArray[np.float32],
 ) -> int:
     """Divide a group as ``divide`` does, into ``below`` and ``below + 1``, but without gaps.
 
-    If there are rows on one side only, ``below`` is theirs.
+    If there are rows on one side only, ``below`` is theirs. A single row has no box.
     """
-    if stop - start == 1:  # as most groups
-        _copy_box(group_boxes, group, below)
+    if stop - start == 1:
         return stop if joining[start, feature] <= threshold else start
     middle = divide(joining, numbers, start, stop, feature, threshold, group_boxes, below, scratch)
     if middle == start:
@@ -314,7 +381,33 @@ def _divide_group(
     return middle
 
 
-@kernel
+@inner_kernel
+def _excess_of_row(
+    boxes: NDArray[np.float32], node: int, rows: NDArray[np.float32], i: int
+) -> float:
+    """Return by how much a node's box would have to grow, summed over features, to hold a row."""
+    excess = 0.0
+    for f in range(boxes.shape[2]):
+        value = np.float64(rows[i, f])
+        low, high = np.float64(boxes[node, 0, f]), np.float64(boxes[node, 1, f])
+        excess += max(low - value, value - high, 0.0)
+    return excess
+
+
+@inner_kernel
+def _excess_of_box(
+    boxes: NDArray[np.float32], node: int, group_boxes: NDArray[np.float32], group: int
+) -> float:
+    """Return the same for a box; its sides count each by itself."""
+    excess = 0.0
+    for f in range(boxes.shape[2]):
+        low = np.float64(boxes[node, 0, f]) - np.float64(group_boxes[group, 0, f])
+        high = np.float64(group_boxes[group, 1, f]) - np.float64(boxes[node, 1, f])
+        excess += max(low, 0.0) + max(high, 0.0)
+    return excess
+
+
+@inner_kernel
 def _stretch(
     boxes: NDArray[np.float32], node: int, group_boxes: NDArray[np.float32], group: int
 ) -> None:
@@ -324,7 +417,7 @@ def _stretch(
         boxes[node, 1, f] = max(boxes[node, 1, f], group_boxes[group, 1, f])
 
 
-@kernel
+@inner_kernel
 def _copy_box(boxes: NDArray[np.float32], source: int, target: int) -> None:
     for end in range(2):
         for f in range(boxes.shape[2]):
@@ -346,14 +439,14 @@ def _split_leaves(
     tree: Tree,
     next_row: NDArray[np.int32],
     n_nodes: int,
-    scratch: NDArray[np.float32],
+    scratch: Scratch,
 ) -> int:
     """Sample leaves on their own rows; return the number of nodes.
 
     The lists of rows are followed together, one step in each in turn: each step waits for memory,
     and the next step in the same list waits for it.
     """
-    _, _, tallies = tree
+    nodes, boxes, tallies = tree
     n_features = rows.shape[1]
     ends = np.empty(len(leaves), dtype=np.int64)
     total = 0
@@ -372,11 +465,19 @@ def _split_leaves(
                 numbers[place] = next_row[numbers[place + 1]]
     own_rows = np.empty((total, padded_width(n_features)), dtype=np.float32)
     for i in range(total):
-        prefetch(rows, numbers[min(i + AHEAD, total - 1)])
+        ahead = numbers[min(i + AHEAD, total - 1)]
+        prefetch(rows, ahead)
+        prefetch(labels, ahead)
         for f in range(n_features):
             own_rows[i, f] = rows[numbers[i], f]
+    ordered = np.empty(most)
     start = 0
     for i in range(len(leaves)):
+        ahead = leaves[min(i + 4, len(leaves) - 1)]  # some rows each, so that 4 are far enough
+        prefetch(nodes, ahead)
+        prefetch(nodes, ahead + 1)
+        prefetch(boxes, ahead)
+        prefetch(tallies, ahead)
         stop = ends[i]
         n_nodes = _sample_subtree(
             own_rows[start:stop],
@@ -393,6 +494,7 @@ def _split_leaves(
             next_row,
             leaves[i],
             n_nodes,
+            ordered,
             scratch,
         )
         start = stop
@@ -480,9 +582,13 @@ def _sample_subtree(
     next_row: NDArray[np.int32],
     root: int,
     n_nodes: int,
-    scratch: NDArray[np.float32],
+    ordered: NDArray[np.float64],
+    scratch: Scratch,
 ) -> int:
-    """Sample a block of rows below ``root``, with all that is kept; return the number of nodes."""
+    """Sample a block of rows below ``root``, with all that is kept; return the number of nodes.
+
+    The root has its box already.
+    """
     nodes, _, tallies = tree
     n_after = sample_block(
         rows,
@@ -498,7 +604,6 @@ def _sample_subtree(
         n_nodes,
         scratch,
     )
-    ordered = np.empty(len(numbers))
     order_labels(labels, numbers, ordered)
     tally_labels(nodes, tallies, ordered, n_nodes, n_after)
     tally_labels(nodes, tallies, ordered, root, root + 1)

@@ -29,7 +29,11 @@ def kernel(function: Function) -> Function:
 
 
 def inner_kernel(function: Function) -> Function:
-    """Compile as ``kernel`` does, always into what calls it: a loop around it can be vectorised."""
+    """Compile as ``kernel`` does, always into what calls it.
+
+    For small functions in hot loops: an array is passed as up to eleven numbers, most of them on
+    the stack, so that a call can take longer than what it does. A loop around it can be vectorised.
+    """
     return _compiled(function, forceinline=True)
 
 

@@ -22,7 +22,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .kernel import AHEAD, kernel, prefetch, wide
+from .kernel import AHEAD, inner_kernel, kernel, prefetch, wide
 from .pruning import set_pruning
 from .tree import NO_CHILD, Records
 
@@ -167,7 +167,7 @@ def tally_labels(
         tally.squared_deviation = squared_deviation
 
 
-@kernel
+@inner_kernel
 def merge_tallies(nodes: Records, tallies: Records, node: int) -> None:
     """Set the tally of an inner node from those of its children."""
     tally = tallies[node]
@@ -196,7 +196,7 @@ def remaining_share(prior_rate: float, time: float) -> float:
     return share
 
 
-@kernel
+@inner_kernel
 def message_precision(precision: float, edge_variance: float) -> float:
     """Return the precision of the message that crosses an edge: 1 / (1 / precision + variance).
 
@@ -222,7 +222,7 @@ def renew_posterior(
         set_posterior(nodes, tallies, posterior, hyperparameters, node)
 
 
-@kernel
+@inner_kernel
 def prefetch_family(nodes: Records, tallies: Records, node: int) -> None:
     """Ask for all that ``set_posterior`` needs but the node itself, whose record must be here."""
     child = nodes[node].left_child
@@ -234,7 +234,7 @@ def prefetch_family(nodes: Records, tallies: Records, node: int) -> None:
     prefetch(tallies, child + 1)
 
 
-@kernel
+@inner_kernel
 def set_share(nodes: Records, posterior: int, hyperparameters: Hyperparameters, node: int) -> None:
     """Set what a label model derives from the time of a node alone."""
     if posterior != PRUNED:
@@ -243,7 +243,7 @@ def set_share(nodes: Records, posterior: int, hyperparameters: Hyperparameters, 
         record.degrees = np.float32(np.inf)
 
 
-@kernel
+@inner_kernel
 def set_posterior(
     nodes: Records,
     tallies: Records,
@@ -278,7 +278,7 @@ def set_posterior(
             record.location += difference * (right_precision / precision)
 
 
-@kernel
+@inner_kernel
 def edge_precision(
     nodes: Records, hyperparameters: Hyperparameters, node: int, child: int
 ) -> float:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .kernel import doubled, kernel, wide
+from .kernel import doubled, inner_kernel, kernel, wide
 from .rng import exponential, uniform
 from .tree import NO_CHILD, NO_ROW, Records, Tree
 from .vector import are_vectors, divide_vectors, padded_width, partition_vectors
@@ -35,6 +35,14 @@ class Cuts(NamedTuple):
     """By feature: length of all sides of the box up to this one."""
     deviation: NDArray[np.float64]
     """By position: label less that of the node's first row."""
+
+
+class Scratch(NamedTuple):
+    """What sampling works with besides its rows."""
+
+    boxes: NDArray[np.float32]
+    """That of ``divide``."""
+    cuts: Cuts
 
 
 @kernel
@@ -87,7 +95,7 @@ def bounding_box(
             lower[f], upper[f] = low, high
 
 
-@kernel
+@inner_kernel
 def total_extent(boxes: NDArray[np.float32], node: int) -> float:
     """Return the sum of the side lengths of a node's box: the rate at which it is cut."""
     total = 0.0
@@ -223,6 +231,17 @@ def allocate_cuts(n_cuts: int, n_features: int, n_rows: int) -> Cuts:
         np.empty(n_features),
         np.empty(n_rows if n_cuts > 1 else 0),
     )
+
+
+@kernel
+def allocate_scratch(n_cuts: int, n_features: int, n_rows: int) -> Scratch:
+    """Return the scratch space of ``sample_block`` for so many rows at most.
+
+    It is allocated once for many blocks: for the ten rows of a leaf, seven allocations take as long
+    as sampling them.
+    """
+    boxes = np.empty((2, 2, padded_width(n_features)), dtype=np.float32)
+    return Scratch(boxes, allocate_cuts(n_cuts, n_features, n_rows))
 
 
 @kernel
@@ -373,22 +392,21 @@ def sample_block(
     tree: Tree,
     root: int,
     n_nodes: int,
-    scratch: NDArray[np.float32],
+    scratch: Scratch,
 ) -> int:
     """Sample the subtree of one block of rows from ``start_time`` on (Alg. 2, without recursion).
 
-    The subtree's root is node ``root``, its other nodes are appended behind the ``n_nodes`` that
-    exist; returns their new number. ``rows``, which has ``padded_width`` columns, and ``row_order``
-    are permuted as ``RowOrder`` says. ``scratch`` is that of ``divide``. ``labels``, by row number,
-    are there if a cut is to be chosen among several; None is a type, so that without them the code
-    for this is not compiled, which takes seconds.
+    The subtree's root is node ``root``, whose box is there already; its other nodes are appended
+    behind the ``n_nodes`` that exist; returns their new number. ``rows``, which has
+    ``padded_width`` columns, and ``row_order`` are permuted as ``RowOrder`` says. ``labels``, by row
+    number, are there if a cut is to be chosen among several; None is a type, so that without them
+    the code for this is not compiled, which takes seconds.
     """
     nodes, boxes, tallies = tree
-    cuts = allocate_cuts(n_candidate_splits, boxes.shape[2], len(rows))
+    scratch_boxes, cuts = scratch
     n_nodes_before = n_nodes
     start = wide(0)
     stop = len(rows)
-    bounding_box(rows, start, stop, boxes, root)
     _await_sampling(nodes, tallies, root, start, stop, start_time)
     # Nodes still to be sampled. A node waits here only while its sibling's subtree is sampled, so
     # there are never more than the depth plus one; the stack doubles when that is not enough.
@@ -433,7 +451,7 @@ def sample_block(
                     cuts,
                 )
             middle = divide(
-                rows, row_order, start, stop, feature, threshold, boxes, n_nodes, scratch
+                rows, row_order, start, stop, feature, threshold, boxes, n_nodes, scratch_boxes
             )
             record.left_child = n_nodes
             record.split_feature = feature
@@ -451,7 +469,7 @@ def sample_block(
     return n_nodes
 
 
-@kernel
+@inner_kernel
 def _await_sampling(
     nodes: Records, tallies: Records, node: int, start: int, stop: int, parent_time: float
 ) -> None:
@@ -523,6 +541,7 @@ def sample_tree(
     scratch[:, : rows.shape[1]] = rows
     row_order[0], row_order[1:] = 0, 1
     np.cumsum(row_order, out=row_order)  # counts up, without another array as large
+    bounding_box(scratch, 0, len(rows), tree.boxes, 0)
     return sample_block(
         scratch,
         row_order,
@@ -535,11 +554,5 @@ def sample_tree(
         tree,
         0,
         1,
-        scratch_boxes(rows.shape[1]),
+        allocate_scratch(n_candidate_splits, rows.shape[1], len(rows)),
     )
-
-
-@kernel
-def scratch_boxes(n_features: int) -> NDArray[np.float32]:
-    """Return the scratch space of ``divide``."""
-    return np.empty((2, 2, padded_width(n_features)), dtype=np.float32)

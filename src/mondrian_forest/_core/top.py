@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from .kernel import kernel
 from .posterior import merge_tallies, order_labels, tally_labels
 from .rng import exponential
-from .sample import sample_block, sample_cut, scratch_boxes, total_extent
+from .sample import allocate_scratch, bounding_box, sample_block, sample_cut, total_extent
 from .tree import NO_CHILD, NODE, TALLY, Tree
 
 WAITING, INNER, LEAF, CLOSED = range(4)
@@ -350,6 +350,7 @@ def grow_subtree(
     """
     order = np.arange(len(rows), dtype=np.int32)
     n_features = room.boxes.shape[2]
+    bounding_box(rows, 0, len(rows), room.boxes, 0)
     size = sample_block(
         rows,
         order,
@@ -362,7 +363,7 @@ def grow_subtree(
         room,
         0,
         1,
-        scratch_boxes(n_features),
+        allocate_scratch(n_candidates, n_features, len(rows)),
     )
     ordered = np.empty(len(rows))
     order_labels(labels, order, ordered)
