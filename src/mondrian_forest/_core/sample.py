@@ -398,9 +398,9 @@ def sample_block(
 
     The subtree's root is node ``root``, whose box is there already; its other nodes are appended
     behind the ``n_nodes`` that exist; returns their new number. ``rows``, which has
-    ``padded_width`` columns, and ``row_order`` are permuted as ``RowOrder`` says. ``labels``, by row
-    number, are there if a cut is to be chosen among several; None is a type, so that without them
-    the code for this is not compiled, which takes seconds.
+    ``padded_width`` columns, and ``row_order`` are permuted as ``RowOrder`` says. ``labels``, by
+    row number, are there if a cut is to be chosen among several; None is a type, so that without
+    them the code for this is not compiled, which takes seconds.
     """
     nodes, boxes, tallies = tree
     scratch_boxes, cuts = scratch
