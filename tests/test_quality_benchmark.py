@@ -22,6 +22,8 @@ from benchmarks.quality.scores import (
     as_distribution,
     blur_of_labels,
     coverage_error,
+    pit_of_rounded,
+    rounding_step,
     score,
 )
 from benchmarks.quality.tables import split
@@ -97,15 +99,15 @@ def test_a_label_far_outside_of_tied_quantiles_costs_little_more_than_its_distan
 
 def test_no_density_counts_for_more_than_one_over_the_rounding_step():
     y = np.round(np.random.default_rng(0).normal(size=500), 1)
-    blur = blur_of_labels(y)
-    assert blur.highest == pytest.approx(10.0)
-    certain = score(Gaussian(y, np.zeros(len(y))), y, blur)
+    step = rounding_step(y)
+    assert blur_of_labels(step).highest == pytest.approx(10.0)
+    certain = score(Gaussian(y, np.zeros(len(y))), y, step)
     assert certain["nlpd"] == pytest.approx(-np.log(10.0))
     assert certain["crps"] == pytest.approx(0.0, abs=1e-5)
 
 
 def test_fine_labels_have_the_general_limit():
-    blur = blur_of_labels(np.random.default_rng(0).normal(size=5000))
+    blur = blur_of_labels(rounding_step(np.random.default_rng(0).normal(size=5000)))
     assert blur.highest == pytest.approx(norm.pdf(0.0, scale=0.01))
 
 
@@ -113,6 +115,23 @@ def test_coverage_error_of_a_forecast_that_is_too_sure():
     # No label inside any interval: the widest level, 95%, is missed by all of itself.
     assert coverage_error(np.array([0.001, 0.999])) == pytest.approx(0.95)
     assert coverage_error((np.arange(1000) + 0.5) / 1000) < 0.002
+
+
+def test_rounded_labels_of_a_perfect_forecast_are_uniform():
+    generator = np.random.default_rng(0)
+    centre = generator.normal(size=20_000)
+    for width in (0.05, 0.5, 3.0):  # of a step of one
+        y = np.round(generator.normal(centre, width))
+        forecast = as_distribution(Gaussian(centre, np.full(len(y), width)), SHARP)
+        assert coverage_error(pit_of_rounded(forecast, y, 1.0)) < 0.015
+    sure = as_distribution(Gaussian(np.round(centre), np.full(len(centre), 0.01)), SHARP)
+    assert coverage_error(pit_of_rounded(sure, np.round(centre), 1.0)) < 0.015
+    assert coverage_error(sure.cdf(np.round(centre))) == pytest.approx(0.9)
+
+
+def test_rounded_labels_of_a_forecast_that_is_too_sure_are_outside():
+    far = as_distribution(Gaussian(np.zeros(1000), np.full(1000, 0.1)), SHARP)
+    assert coverage_error(pit_of_rounded(far, np.full(1000, 5.0), 1.0)) == pytest.approx(0.95)
 
 
 def test_a_split_is_standardised_by_its_training_rows_and_shares_none():
@@ -127,9 +146,10 @@ def test_a_split_is_standardised_by_its_training_rows_and_shares_none():
 @pytest.fixture
 def results():
     """Two tables on which ours has the lower NLPD, and a higher RMSE on the second."""
-    names = ("rmse", "nlpd", "crps", "coverage_error", "fit_seconds", "fit_processor_seconds")
-    ours = ([1.0, 0.1, 0.3, 0.02, 1.0, 1.0], [1.2, 0.2, 0.4, 0.06, 1.0, 1.0])
-    theirs = ([2.0, 0.3, 0.2, 0.10, 4.0, 3.0], [1.0, 0.3, 0.5, 0.10, 9.0, 3.0])
+    names = ("rmse", "nlpd", "crps", "coverage_error", "rounded_coverage_error")
+    names = (*names, "fit_seconds", "fit_processor_seconds")
+    ours = ([1.0, 0.1, 0.3, 0.02, 0.07, 1.0, 1.0], [1.2, 0.2, 0.4, 0.06, 0.05, 1.0, 1.0])
+    theirs = ([2.0, 0.3, 0.2, 0.10, 0.1, 4.0, 3.0], [1.0, 0.3, 0.5, 0.10, 0.1, 9.0, 3.0])
     return {
         table: {
             "ours": dict(zip(names, mine, strict=True)),
@@ -148,12 +168,13 @@ def test_ranks_share_ties(results):
 
 def test_targets_are_judged(results):
     judged = [is_met for _, _, is_met in targets(results, "ours", ["ExtraTrees", "RandomForest"])]
-    first_in_nlpd, first_in_crps, rmse_mean, rmse_each, coverage, fit = judged
+    first_in_nlpd, first_in_crps, rmse_mean, rmse_each, coverage, rounded, fit = judged
     assert first_in_nlpd
     assert not first_in_crps
     assert rmse_mean
     assert not rmse_each
     assert coverage
+    assert not rounded
     assert fit
 
 
@@ -197,6 +218,7 @@ def test_the_command_writes_its_tables(tables, folder):
         "NLPD",
         "CRPS",
         "Worst coverage error",
+        "Worst coverage error of rounded labels",
         "Fit time, seconds",
         "Prediction time, seconds",
         "Mean ranks",

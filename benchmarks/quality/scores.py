@@ -56,9 +56,13 @@ class Blur(NamedTuple):
 SHARP = Blur(1e6, 1e-6)  # no blur, but nothing is divided by zero
 
 
-def blur_of_labels(y_train: np.ndarray) -> Blur:
-    """Allow a density of one over the rounding step, the median gap between different labels."""
-    step = float(np.median(np.diff(np.unique(y_train))))
+def rounding_step(y_train: np.ndarray) -> float:
+    """Return the median gap between different labels."""
+    return float(np.median(np.diff(np.unique(y_train))))
+
+
+def blur_of_labels(step: float) -> Blur:
+    """Allow a density of one over the rounding step."""
     return Blur(1.0 / max(step, LEAST_STD * math.sqrt(2.0 * math.pi)), LEAST_TAIL)
 
 
@@ -168,8 +172,23 @@ def coverage_error(pit: np.ndarray) -> float:
     return float(np.abs(inside.mean(axis=0) - LEVELS).max())
 
 
-def score(prediction: Prediction, y: np.ndarray, blur: Blur) -> dict[str, float]:
-    """Return all scores; of each, smaller is better. Only the density is blurred."""
+def pit_of_rounded(distribution: Distribution, y: np.ndarray, step: float) -> np.ndarray:
+    """Return PIT values of labels that stand for anything within half a step.
+
+    Each is drawn between the values at the two ends (Czado, Gneiting and Held, "Predictive model
+    assessment for count data", 2009): those of a perfect forecast are uniform then, where at the
+    labels themselves they gather in the middle, the more so the surer the forecast is.
+    """
+    low, high = distribution.cdf(y - 0.5 * step), distribution.cdf(y + 0.5 * step)
+    return low + np.random.default_rng(0).random(len(y)) * (high - low)
+
+
+def score(prediction: Prediction, y: np.ndarray, step: float) -> dict[str, float]:
+    """Return all scores; of each, smaller is better. Only the density is blurred.
+
+    ``step`` is the rounding step of the labels.
+    """
+    blur = blur_of_labels(step)
     log_density = as_distribution(prediction, blur).logpdf(y)
     log_density = np.minimum(log_density, math.log(blur.highest))
     distribution = as_distribution(prediction, SHARP)
@@ -178,4 +197,5 @@ def score(prediction: Prediction, y: np.ndarray, blur: Blur) -> dict[str, float]
         "nlpd": -float(np.mean(log_density)),
         "crps": float(np.mean(distribution.crps(y))),
         "coverage_error": coverage_error(distribution.cdf(y)),
+        "rounded_coverage_error": coverage_error(pit_of_rounded(distribution, y, step)),
     }
