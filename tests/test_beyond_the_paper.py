@@ -179,6 +179,27 @@ class TestPruned:
         np.testing.assert_allclose(draws.mean(axis=0), model.predict(X[:5]), atol=0.5)
 
 
+class TestSmallestNodes:
+    @pytest.mark.parametrize(("n_rows", "expected"), [(49_999, 2), (50_000, 5)])
+    def test_many_rows_are_split_less_far(self, n_rows, expected):
+        X = np.random.default_rng(0).random((n_rows, 1))
+        model = forest(n_estimators=1, feature_weights=None, spread=1.0).fit(X, X[:, 0])
+        assert model.min_samples_split_ == expected
+        (tree,) = model.trees_
+        assert tree.n_samples[tree.left_child != -1].min() == expected
+
+    def test_a_stream_keeps_what_it_began_with(self):
+        X = np.random.default_rng(0).random((50_100, 1))
+        model = forest(n_estimators=1, feature_weights=None, spread=1.0)
+        model.partial_fit(X[:100], X[:100, 0]).partial_fit(X[100:], X[100:, 0])
+        assert model.min_samples_split_ == 2
+        assert model.fit(X, X[:, 0]).min_samples_split_ == 5
+
+    def test_a_given_number_is_kept(self):
+        X, y = friedman(60, 3)
+        assert forest(min_samples_split=7).fit(X, y).min_samples_split_ == 7
+
+
 class TestCandidateSplits:
     def test_the_cut_that_separates_labels_best_is_chosen(self):
         generator = np.random.default_rng(0)

@@ -20,6 +20,7 @@ BLOCK = 5_000
 MOST_RMSE, MOST_NLPD = 34.5, 4.45
 SETTINGS = {
     "default": {},
+    "min_samples_split=2": {"min_samples_split": 2},
     "25 trees, min_samples_split=10": {"n_estimators": 25, "min_samples_split": 10},
 }
 

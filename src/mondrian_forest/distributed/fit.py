@@ -154,7 +154,7 @@ class _Fit:
     def run(self) -> None:
         forest = self.forest
         n_rows, n_features, sums = self._survey()
-        random = forest._begin(n_features)
+        random = forest._begin(n_rows, n_features)
         feature_range = forest._find_feature_range(n_features)
         none = np.empty(0, np.int64)
         held = np.sort(forest._choose_spread_rows(n_rows, random))

@@ -171,7 +171,7 @@ def describe(path: str | os.PathLike[str]) -> dict[str, Any]:
         "nodes": int(np.sum(sizes)),
         "depth": int(forest._grove.depth),
         "posterior": forest.posterior,
-        "min_samples_split": forest.min_samples_split,
+        "min_samples_split": forest.min_samples_split_,
         "candidate splits": forest._settings.n_candidate_splits,
         "spread": forest.spread_,
         "trend": forest.trend or "none",
