@@ -294,7 +294,8 @@ class PredictiveDistribution:
 
     def _for_each_block(self, fill: Callable[[slice, Mixture], None]) -> None:
         """Call ``fill`` for blocks of rows, in threads. A block is a view, nothing is copied."""
-        Parallel(n_jobs=self._n_jobs, require="sharedmem")(
+        n_jobs = self._n_jobs if len(self) > _ROWS_PER_BLOCK else 1
+        Parallel(n_jobs=n_jobs, require="sharedmem")(
             delayed(fill)(
                 slice(start, start + _ROWS_PER_BLOCK),
                 self._mixture._replace(

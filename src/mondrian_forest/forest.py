@@ -90,7 +90,8 @@ _POSTERIORS = {"hierarchical": HIERARCHICAL, "empirical": EMPIRICAL, "pruned": P
 _LARGEST_BLOCK = 2**17
 """Rows that are routed through the trees together; larger blocks read each node less often."""
 _LARGEST_MIXTURE_BLOCK = 2**19
-"""The same, divided by the number of trees, where the components of all trees are held at once."""
+"""The same for each thread, divided by the number of trees, where the components of all trees are
+held at once."""
 _SMALLEST, _LARGEST = 1e-50, 1e50
 """Bounds of given hyperparameters, within which no product of them overflows."""
 _LARGEST_LABEL = 1e150
@@ -506,7 +507,7 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
         rows = np.ascontiguousarray(rows[-_MOST_SPREAD_ROWS:])
         labels = np.ascontiguousarray(labels[-_MOST_SPREAD_ROWS:])
         ensemble = self._ensemble()
-        parts = _slices(len(rows), min(_SPREAD_BLOCK, self._largest_mixture_block()))
+        parts = _slices(len(rows), _SPREAD_BLOCK)
         scores = np.zeros((len(parts), *self._spread_scores.shape))
 
         def score(number: int) -> None:
@@ -820,7 +821,7 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
         -------
         PredictiveDistribution
         """
-        blocks = self._map_blocks(X, self._predict_block, self._largest_mixture_block())
+        blocks = list(self._predict_blocks(X))
         return PredictiveDistribution(
             _join_mixtures([mixture for _, mixture in blocks]),
             _join_moments([moments for moments, _ in blocks]),
@@ -1112,16 +1113,33 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
         evaluate: Callable[[PredictiveDistribution], NDArray[np.float64]],
     ) -> NDArray[np.float64]:
         """Evaluate the distributions block by block, so that not all components exist at once."""
+        return np.concatenate(
+            [
+                evaluate(PredictiveDistribution(mixture, moments, self.n_jobs))
+                for moments, mixture in self._predict_blocks(X)
+            ]
+        )
 
-        def evaluate_block(table: NDArray[Any]) -> NDArray[np.float64]:
-            moments, mixture = self._predict_block(table)
-            return evaluate(PredictiveDistribution(mixture, moments))
+    def _predict_blocks(self, X: ArrayLike) -> Iterator[tuple[ForestMoments, Mixture]]:
+        """Predict distributions, block by block; threads work together on each."""
+        ensemble = self._ensemble()
+        table = self._check_table(X)
+        n_threads = self._n_threads() if len(table) >= _FEWEST_ROWS_FOR_THREADS else 1
+        largest = max(1, n_threads * _LARGEST_MIXTURE_BLOCK // len(ensemble.sizes))
+        with ThreadPoolExecutor(n_threads) as executor:  # which starts them when they are needed
+            for rows in _slices(len(table), _largest_block(largest, ensemble.depth)):
+                run = map if n_threads == 1 else executor.map
+                yield self._predict_block(ensemble, table[rows], n_threads, run)
 
-        return np.concatenate(self._map_blocks(X, evaluate_block, self._largest_mixture_block()))
-
-    def _predict_block(self, table: NDArray[Any]) -> tuple[ForestMoments, Mixture]:
+    def _predict_block(
+        self,
+        ensemble: Ensemble,
+        table: NDArray[Any],
+        n_threads: int,
+        run: Callable[..., Iterable[Any]],
+    ) -> tuple[ForestMoments, Mixture]:
         """Predict rows: what the trees say, contracted, with the trend."""
-        moments, mixture = predict_mixture(self._ensemble(), self._scale(table))
+        moments, mixture = predict_mixture(ensemble, self._scale(table), n_threads, run)
         if self.spread_ != 1.0:
             contract(mixture, moments.mean, self.spread_)
             moments = contract_moments(moments, self.spread_)
@@ -1138,9 +1156,6 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
         _refuse_what_is_no_number("X", X)
         table: NDArray[Any] = validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
         return table
-
-    def _largest_mixture_block(self) -> int:
-        return max(1, _LARGEST_MIXTURE_BLOCK // self._grove.n_trees)
 
     def _map_blocks(
         self,

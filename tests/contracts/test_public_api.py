@@ -24,7 +24,7 @@ def test_the_constructor_has_the_designed_parameters():
     parameters = inspect.signature(MondrianForestRegressor).parameters
     assert {name: p.default for name, p in parameters.items()} == {
         "n_estimators": 50,
-        "min_samples_split": 2,
+        "min_samples_split": "auto",
         "posterior": "pruned",
         "n_candidate_splits": "n_features",
         "feature_weights": "auto",

@@ -13,7 +13,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -596,16 +596,50 @@ def _place(found: _TreeComponents, cursor: NDArray[np.int64], mixture: Mixture) 
             all_degrees[position] = degrees[e]
 
 
-def predict_mixture(ensemble: Ensemble, rows: NDArray[np.float32]) -> tuple[ForestMoments, Mixture]:
-    """Return moments as above, and each row's mixture: the trees' mixtures side by side."""
-    n_rows = len(rows)
+def predict_mixture(
+    ensemble: Ensemble,
+    rows: NDArray[np.float32],
+    n_threads: int = 1,
+    run: Callable[..., Iterable[Any]] = map,
+) -> tuple[ForestMoments, Mixture]:
+    """Return moments as above, and each row's mixture: the trees' mixtures side by side.
+
+    Threads share trees, as for moments alone; each knows where in a row's mixture its own begin.
+    """
+    groups = _allocate_groups(ensemble, len(rows))
+    parts = list(pairwise(len(groups) * part // n_threads for part in range(n_threads + 1)))
+    found = list(run(lambda part: _collect_groups(ensemble, rows, part, groups), parts))
+    begin = np.zeros((n_threads + 1, len(rows)), dtype=np.int64)
+    np.cumsum([counts for counts, _ in found], axis=0, out=begin[1:])
+    offset = np.zeros(len(rows) + 1, dtype=np.int64)
+    np.cumsum(begin[-1], out=offset[1:])
+    begin += offset[:-1]
+    n_degrees = offset[-1] if ensemble.posterior == PRUNED else 0
+    lengths = (offset[-1], offset[-1], offset[-1], n_degrees)
+    mixture = Mixture(offset, *(empty((length,), np.float64) for length in lengths))
+
+    def place(number: int) -> None:
+        for one_tree in found[number][1]:
+            _place(one_tree, begin[number], mixture)
+
+    for _ in run(place, range(n_threads)):
+        pass
+    return _merged(ensemble, groups), mixture
+
+
+def _collect_groups(
+    ensemble: Ensemble,
+    rows: NDArray[np.float32],
+    part: tuple[int, int],
+    groups: NDArray[np.float64],
+) -> tuple[NDArray[np.int64], list[_TreeComponents]]:
+    """Average some groups of trees; return their components, and how many there are of each row."""
     n_trees = len(ensemble.sizes)
     group_size = _group_size(n_trees)
-    groups = _allocate_groups(ensemble, n_rows)
-    space = allocate_workspace(ensemble, n_rows)
-    counts = np.zeros(n_rows, dtype=np.int64)
+    space = allocate_workspace(ensemble, len(rows))
+    counts = np.zeros(len(rows), dtype=np.int64)
     by_tree = []
-    for number in range(n_trees):
+    for number in range(part[0] * group_size, min(part[1] * group_size, n_trees)):
         size = ensemble.sizes[number]
         tree, boxes = ensemble.nodes[number, :size], ensemble.boxes[number, :size]
         n_visits, n_exits = route(tree, boxes, ensemble.posterior, ensemble.lifetime, rows, space)
@@ -646,12 +680,4 @@ def predict_mixture(ensemble: Ensemble, rows: NDArray[np.float32]) -> tuple[Fore
                 counts,
             )
         )
-    offset = np.zeros(n_rows + 1, dtype=np.int64)
-    np.cumsum(counts, out=offset[1:])
-    n_degrees = offset[-1] if ensemble.posterior == PRUNED else 0
-    lengths = (offset[-1], offset[-1], offset[-1], n_degrees)
-    mixture = Mixture(offset, *(empty((length,), np.float64) for length in lengths))
-    cursor = offset[:-1].copy()
-    for found in by_tree:
-        _place(found, cursor, mixture)
-    return _merged(ensemble, groups), mixture
+    return counts, by_tree
