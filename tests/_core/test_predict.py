@@ -114,6 +114,20 @@ def test_mixture_and_moments_agree(posterior):
         assert total == pytest.approx(weight @ (scale**2 + (location - mean) ** 2), rel=1e-9)
 
 
+@pytest.mark.parametrize("posterior", [HIERARCHICAL, EMPIRICAL])
+@pytest.mark.parametrize("n_threads", [2, 3, 7])
+def test_parts_of_a_forest_have_the_mixtures_of_all_its_trees(posterior, n_threads):
+    forest = small_forest(posterior=posterior)
+    query = queries(50)
+    moments, mixture = predict_mixture(forest, query)
+    for whole, parts in zip(
+        (*moments, *mixture),
+        (part for found in predict_mixture(forest, query, n_threads) for part in found),
+        strict=True,
+    ):
+        np.testing.assert_array_equal(whole, parts)
+
+
 def test_what_is_dropped_stays_below_the_stated_bound():
     """Rows at a distance where a walk ends early, against the full walk of the reference."""
     rows, labels = small_table(4, n_rows=60)
