@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from mondrian_forest import PAPER, MondrianForestRegressor
 from mondrian_forest.datasets import fetch_us_flights_2008
 
 from .table import Table
-from .timing import time_call, time_in_turn
+from .timing import spread, time_call, time_in_turn
 
 N_TREES = 10
 N_THREADS = 2
@@ -70,10 +71,10 @@ def compare_fits(title: str, X, y, repeats: int):
         ["method", "seconds", "range", "times slower than ours"],
         note=f"{AGAINST} Medians of {repeats} fits, of ExtraTrees 2, of RandomForest one.",
     )
-    ours, spread, forest = time_call(
+    ours, times, forest = time_call(
         lambda: MondrianForestRegressor(**PAPER, **SETTING).fit(X, y), repeats
     )
-    table.add("MondrianForestRegressor", ours, spread, 1.0)
+    table.add("MondrianForestRegressor", ours, times, 1.0)
     peers = [
         ("ExtraTreesRegressor", ExtraTreesRegressor(min_samples_leaf=5, **SETTING), 2),
         ("RandomForestRegressor", RandomForestRegressor(min_samples_leaf=5, **SETTING), 1),
@@ -86,8 +87,8 @@ def compare_fits(title: str, X, y, repeats: int):
     except ModuleNotFoundError:
         print("lightgbm is not installed: left out")
     for name, peer, peer_repeats in peers:
-        seconds, spread, _ = time_call(lambda peer=peer: peer.fit(X, y), min(peer_repeats, repeats))
-        table.add(name, seconds, spread, seconds / ours)
+        seconds, times, _ = time_call(lambda peer=peer: peer.fit(X, y), min(peer_repeats, repeats))
+        table.add(name, seconds, times, seconds / ours)
     return table, forest, peers[0][1]
 
 
@@ -119,9 +120,9 @@ def compare_predictions(forest, extra_trees, X, y, queries, repeats: int) -> Tab
         )
         full = ExtraTreesQuantileRegressor(max_samples_leaf=None, **setting).fit(X, y)
     found = time_in_turn(calls, 2 * repeats)
-    ours = found["MondrianForestRegressor", "mean and std"][0]
-    for (name, what), (seconds, spread) in found.items():
-        table.add(name, what, seconds, spread, seconds / ours)
+    ours = median(found["MondrianForestRegressor", "mean and std"])
+    for (name, what), times in found.items():
+        table.add(name, what, median(times), spread(times), median(times) / ours)
     if full is not None:
         share = max(len(queries) // 100, 1)
         seconds, _, _ = time_call(lambda: full.predict(queries[:share], quantiles=QUANTILES), 1)
@@ -152,9 +153,9 @@ def predict_one_row(X, y, queries, repeats: int) -> Table:
         ("ExtraTreesRegressor", "mean"): lambda: repeat(peer.predict),
     }
     found = time_in_turn(calls, 2 * repeats)
-    ours = found["MondrianForestRegressor", "mean and std"][0]
-    for (name, what), (seconds, _) in found.items():
-        table.add(name, what, seconds / CALLS * 1e6, seconds / ours)
+    ours = median(found["MondrianForestRegressor", "mean and std"])
+    for (name, what), times in found.items():
+        table.add(name, what, median(times) / CALLS * 1e6, median(times) / ours)
     return table
 
 
@@ -162,7 +163,8 @@ def threads(X, y, queries, repeats: int) -> Table:
     table = Table(
         "One thread against two",
         ["job", "one thread, seconds", "two threads, seconds", "times faster"],
-        note="Medians of calls in turn.",
+        note=f"The best of {4 * repeats} calls in turn: in others, fits wait for memory that the "
+        "process has given back.",
     )
     forests = {
         n_jobs: MondrianForestRegressor(**PAPER, **SETTING | {"n_jobs": n_jobs})
@@ -180,7 +182,8 @@ def threads(X, y, queries, repeats: int) -> Table:
                 n_jobs: lambda job=job, forest=forest: job(forest)
                 for n_jobs, forest in forests.items()
             },
-            repeats,
+            4 * repeats,
         )
-        table.add(name, found[1][0], found[2][0], found[1][0] / found[2][0])
+        one, two = min(found[1]), min(found[2])
+        table.add(name, one, two, one / two)
     return table

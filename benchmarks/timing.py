@@ -17,10 +17,14 @@ def time_call(function: Callable[[], Any], repeats: int) -> tuple[float, str, An
         start = perf_counter()
         result = function()
         times.append(perf_counter() - start)
-    return median(times), f"{min(times):.3g} to {max(times):.3g}", result
+    return median(times), spread(times), result
 
 
-def time_in_turn(calls: dict[Any, Callable[[], Any]], rounds: int) -> dict[Any, tuple[float, str]]:
+def spread(times: list[float]) -> str:
+    return f"{min(times):.3g} to {max(times):.3g}"
+
+
+def time_in_turn(calls: dict[Any, Callable[[], Any]], rounds: int) -> dict[Any, list[float]]:
     """Time several calls in turn, so that a slow minute of the machine meets all of them."""
     times: dict[Any, list[float]] = {name: [] for name in calls}
     for _ in range(rounds):
@@ -28,7 +32,4 @@ def time_in_turn(calls: dict[Any, Callable[[], Any]], rounds: int) -> dict[Any, 
             start = perf_counter()
             call()
             times[name].append(perf_counter() - start)
-    return {
-        name: (median(values), f"{min(values):.3g} to {max(values):.3g}")
-        for name, values in times.items()
-    }
+    return times

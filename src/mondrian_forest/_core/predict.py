@@ -636,48 +636,50 @@ def _collect_groups(
     """Average some groups of trees; return their components, and how many there are of each row."""
     n_trees = len(ensemble.sizes)
     group_size = _group_size(n_trees)
-    space = allocate_workspace(ensemble, len(rows))
     counts = np.zeros(len(rows), dtype=np.int64)
     by_tree = []
-    for number in range(part[0] * group_size, min(part[1] * group_size, n_trees)):
-        size = ensemble.sizes[number]
-        tree, boxes = ensemble.nodes[number, :size], ensemble.boxes[number, :size]
-        n_visits, n_exits = route(tree, boxes, ensemble.posterior, ensemble.lifetime, rows, space)
-        fill_components(
-            tree,
-            ensemble.posterior,
-            ensemble.hyperparameters,
-            ensemble.lifetime,
-            space.visits,
-            n_visits,
-            space.exits,
-            n_exits,
-            space.messages,
-            space.components,
-        )
-        group, n_before = divmod(number, group_size)
-        if n_before == 0:
-            groups[group] = 0.0
-        _add_tree_moments(
-            space.exits,
-            n_exits,
-            space.components,
-            ensemble.posterior,
-            ensemble.hyperparameters.noise_variance,
-            n_before,
-            space.sums,
-            groups[group],
-        )
-        by_tree.append(
-            _collect(
+    with _borrowed_workspace(ensemble, len(rows)) as space:
+        for number in range(part[0] * group_size, min(part[1] * group_size, n_trees)):
+            size = ensemble.sizes[number]
+            tree, boxes = ensemble.nodes[number, :size], ensemble.boxes[number, :size]
+            n_visits, n_exits = route(
+                tree, boxes, ensemble.posterior, ensemble.lifetime, rows, space
+            )
+            fill_components(
+                tree,
+                ensemble.posterior,
+                ensemble.hyperparameters,
+                ensemble.lifetime,
+                space.visits,
+                n_visits,
+                space.exits,
+                n_exits,
+                space.messages,
+                space.components,
+            )
+            group, n_before = divmod(number, group_size)
+            if n_before == 0:
+                groups[group] = 0.0
+            _add_tree_moments(
                 space.exits,
                 n_exits,
                 space.components,
                 ensemble.posterior,
                 ensemble.hyperparameters.noise_variance,
-                n_trees,
-                space.staying,
-                counts,
+                n_before,
+                space.sums,
+                groups[group],
             )
-        )
+            by_tree.append(
+                _collect(
+                    space.exits,
+                    n_exits,
+                    space.components,
+                    ensemble.posterior,
+                    ensemble.hyperparameters.noise_variance,
+                    n_trees,
+                    space.staying,
+                    counts,
+                )
+            )
     return counts, by_tree
