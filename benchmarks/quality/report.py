@@ -44,9 +44,9 @@ TITLES = {
     "rounded_coverage_error": (
         "Worst coverage error of rounded labels",
         "The same where a label counts as anything within half a rounding step (the median gap), "
-        "drawn at random: the randomised PIT of Czado, Gneiting and Held (2009). A label that only "
-        "takes a few values lies in the middle of every forecast that is sure of it, so that above "
-        "the best forecast has the largest error.",
+        "drawn at random: the randomised PIT of Czado, Gneiting and Held (2009). A label that "
+        "takes a few values only lies in the middle of every forecast that is sure of it, so that "
+        "being sure counts as an error above.",
     ),
     "fit_seconds": (
         "Fit time, seconds",
