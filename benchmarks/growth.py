@@ -54,6 +54,43 @@ def kept_bytes(forest: MondrianForestRegressor) -> int:
     return trees + numbers + rows.nbytes + labels.nbytes
 
 
+SAMPLING = """
+import json, os, sys, tempfile
+from hashlib import sha256
+from time import perf_counter
+
+n_rows, how = int(sys.argv[1]), sys.argv[2]
+if how == "scalars":  # compiled for this run, since the cache would not notice the difference
+    folder = tempfile.TemporaryDirectory()
+    os.environ["NUMBA_CACHE_DIR"] = folder.name
+import numpy as np
+from benchmarks.speed import uniform_table
+from mondrian_forest._core import vector
+from mondrian_forest._core.learn import allocate_grove, scratch_like
+from mondrian_forest._core.rng import random_states
+from mondrian_forest._core.sample import sample_tree
+
+if how == "scalars":
+    vector.WIDEST = 0
+X, y = uniform_table(n_rows)
+rows = X.astype(np.float32)
+grove = allocate_grove(1, *rows.shape, is_linked=False)
+scratch = scratch_like(rows)
+times = []
+for _ in range(8):
+    (state,) = random_states(np.random.SeedSequence(0), 1)
+    start = perf_counter()
+    grove.sizes[0] = sample_tree(
+        rows, y, 10, 1, np.inf, state, grove.room(0), grove.row_numbers[0], scratch
+    )
+    times.append(perf_counter() - start)
+tree = grove.tree(0)
+levels = tree.n_samples[tree.left_child >= 0].sum() / n_rows
+digest = sha256(tree.threshold.tobytes()).hexdigest()
+print(json.dumps({"seconds": min(times), "levels": float(levels), "tree": digest}))
+"""
+
+
 def run_child(code: str, *arguments: str) -> dict:
     """Run code in a process of its own; return the JSON that it prints."""
     child = subprocess.run(
@@ -63,6 +100,31 @@ def run_child(code: str, *arguments: str) -> dict:
 
 
 def run(quick: bool, _data: Path | None) -> Iterator[Table]:
+    yield growth(quick)
+    yield sampling(2_000 if quick else 1_000_000)
+
+
+def sampling(n_rows: int) -> Table:
+    """Compare whole rows in vector registers with the loops of the first version."""
+    table = Table(
+        f"Sample a tree on {n_rows:,} rows, for each row and level",
+        ["loops", "seconds", "levels", "ns for each row and level"],
+        note="8 uniform features, one thread, the best of 8, each in a process of its own; the "
+        "trees are the same. Scalars: the loops of the first version, which rows of more than 16 "
+        "features still take.",
+    )
+    trees = set()
+    for how in ("scalars", "vectors"):
+        found = run_child(SAMPLING, str(n_rows), how)
+        trees.add(found["tree"])
+        per_step = found["seconds"] / (n_rows * found["levels"]) * 1e9
+        table.add(how, found["seconds"], found["levels"], per_step)
+    if len(trees) > 1:
+        raise RuntimeError("vectors and scalars give different trees")
+    return table
+
+
+def growth(quick: bool) -> Table:
     sizes = [1_000, 2_000] if quick else [100_000, 300_000, 1_000_000, 3_000_000, 5_000_000]
     table = Table(
         "Growth of a fit",
@@ -92,4 +154,4 @@ def run(quick: bool, _data: Path | None) -> Iterator[Table]:
             found["learning"] / found["nodes"],
             found["frozen"] / found["nodes"],
         )
-    yield table
+    return table

@@ -27,6 +27,7 @@ def test_speed_and_growth_run_and_write_their_tables(tmp_path):
         "Predict one row, after 2,000 rows",
         "One thread against two",
         "Growth of a fit",
+        "Sample a tree on 2,000 rows, for each row and level",
     ]
     assert (tmp_path / "results.md").read_text().count("\n|---") == len(tables)
 
