@@ -1,5 +1,8 @@
+import os
+
 import numpy as np
 import pytest
+from joblib import Parallel
 from scipy.stats import kstest, norm
 
 from trees import paper_forest
@@ -186,3 +189,18 @@ def test_labels_of_the_wrong_length_are_refused(distribution):
 
 def test_the_repr_says_what_it_is(distribution):
     assert repr(distribution).startswith("<PredictiveDistribution of 40 rows")
+
+
+def test_there_are_never_more_threads_than_processors_or_blocks(monkeypatch):
+    asked = []
+
+    def parallel(n_jobs, **options):
+        asked.append(n_jobs)
+        return Parallel(n_jobs=n_jobs, **options)
+
+    monkeypatch.setattr("mondrian_forest.distribution.Parallel", parallel)
+    X = np.random.default_rng(0).random((3000, 1))
+    forest = paper_forest(2, random_state=0, n_jobs=5000).fit(X, X[:, 0])
+    forest.predict_quantiles(X, [0.1, 0.9])
+    forest.predict_distribution(X[:10]).quantile(0.5)
+    assert asked == [min(3, os.cpu_count()), 1]

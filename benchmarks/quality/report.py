@@ -65,6 +65,7 @@ def report(
 ) -> Iterator[Table]:
     """Yield the tables. ``head`` is the one of ours that is ranked, the variants are others."""
     names = [*([head] if head else []), *(peer.name for peer in peers)]
+    names = [name for name in names if any(name in found for found in results.values())]
     for score in TITLES:
         yield score_table(results, score, names)
     ranked = [*([head] if head else []), *(peer.name for peer in peers if peer.is_ranked)]

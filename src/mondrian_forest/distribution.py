@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from numbers import Integral, Real
 from typing import Any, NamedTuple
 
 import numpy as np
-from joblib import Parallel, delayed
+from joblib import Parallel, delayed, effective_n_jobs
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtri
 from sklearn.utils import check_random_state
@@ -294,8 +295,9 @@ class PredictiveDistribution:
 
     def _for_each_block(self, fill: Callable[[slice, Mixture], None]) -> None:
         """Call ``fill`` for blocks of rows, in threads. A block is a view, nothing is copied."""
-        n_jobs = self._n_jobs if len(self) > _ROWS_PER_BLOCK else 1
-        Parallel(n_jobs=n_jobs, require="sharedmem")(
+        n_blocks = max(1, -(-len(self) // _ROWS_PER_BLOCK))
+        n_threads = min(effective_n_jobs(self._n_jobs), os.cpu_count() or 1, n_blocks)
+        Parallel(n_jobs=n_threads, require="sharedmem")(
             delayed(fill)(
                 slice(start, start + _ROWS_PER_BLOCK),
                 self._mixture._replace(

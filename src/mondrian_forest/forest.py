@@ -1125,9 +1125,10 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
         ensemble = self._ensemble()
         table = self._check_table(X)
         n_threads = self._n_threads() if len(table) >= _FEWEST_ROWS_FOR_THREADS else 1
-        largest = max(1, n_threads * _LARGEST_MIXTURE_BLOCK // len(ensemble.sizes))
+        # Each thread has a workspace for all rows of a block, hence the same limit as for moments.
+        largest = min(_LARGEST_BLOCK, n_threads * _LARGEST_MIXTURE_BLOCK // len(ensemble.sizes))
         with ThreadPoolExecutor(n_threads) as executor:  # which starts them when they are needed
-            for rows in _slices(len(table), _largest_block(largest, ensemble.depth)):
+            for rows in _slices(len(table), _largest_block(max(1, largest), ensemble.depth)):
                 run = map if n_threads == 1 else executor.map
                 yield self._predict_block(ensemble, table[rows], n_threads, run)
 

@@ -1,8 +1,10 @@
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 
 from mondrian_forest._core import reference
-from mondrian_forest._core.posterior import EMPIRICAL, HIERARCHICAL, Hyperparameters
+from mondrian_forest._core.posterior import EMPIRICAL, HIERARCHICAL, PRUNED, Hyperparameters
 from mondrian_forest._core.predict import (
     NEGLIGIBLE_WEIGHT,
     find_leaves,
@@ -114,17 +116,15 @@ def test_mixture_and_moments_agree(posterior):
         assert total == pytest.approx(weight @ (scale**2 + (location - mean) ** 2), rel=1e-9)
 
 
-@pytest.mark.parametrize("posterior", [HIERARCHICAL, EMPIRICAL])
-@pytest.mark.parametrize("n_threads", [2, 3, 7])
-def test_parts_of_a_forest_have_the_mixtures_of_all_its_trees(posterior, n_threads):
-    forest = small_forest(posterior=posterior)
+@pytest.mark.parametrize("posterior", [HIERARCHICAL, EMPIRICAL, PRUNED])
+@pytest.mark.parametrize(("n_trees", "n_threads"), [(3, 2), (3, 7), (20, 3)])
+def test_parts_of_a_forest_have_the_mixtures_of_all_its_trees(posterior, n_trees, n_threads):
+    forest = small_forest(n_trees, posterior=posterior)
     query = queries(50)
     moments, mixture = predict_mixture(forest, query)
-    for whole, parts in zip(
-        (*moments, *mixture),
-        (part for found in predict_mixture(forest, query, n_threads) for part in found),
-        strict=True,
-    ):
+    with ThreadPoolExecutor(n_threads) as executor:
+        found = predict_mixture(forest, query, n_threads, executor.map)
+    for whole, parts in zip((*moments, *mixture), (*found[0], *found[1]), strict=True):
         np.testing.assert_array_equal(whole, parts)
 
 
