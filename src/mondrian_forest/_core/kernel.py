@@ -32,7 +32,8 @@ def inner_kernel(function: Function) -> Function:
     """Compile as ``kernel`` does, always into what calls it.
 
     For small functions in hot loops: an array is passed as up to eleven numbers, most of them on
-    the stack, so that a call can take longer than what it does. A loop around it can be vectorised.
+    the stack, so that a call can take longer than what it does (how far a row is outside a box: 50
+    of 100 cycles; a stream of 1M rows: 4.9 instead of 6 s). A loop around it can be vectorised.
     """
     return _compiled(function, forceinline=True)
 
