@@ -13,6 +13,7 @@ from sklearn.metrics import r2_score
 from mondrian_forest import MondrianForestRegressor
 
 from .settings import CHOSEN, DEFAULT, PAPER, PRUNED
+from .speed import load_flights
 from .table import Table
 
 WEIGHTED = CHOSEN | {"feature_weights": "auto"}
@@ -28,7 +29,7 @@ SETTINGS = {
 }
 
 
-def run(quick: bool, _data: Path | None) -> Iterator[Table]:
+def run(quick: bool, data: Path | None) -> Iterator[Table]:
     n_rows = 500 if quick else 10_000
     table = Table(
         "Accuracy",
@@ -57,6 +58,43 @@ def run(quick: bool, _data: Path | None) -> Iterator[Table]:
         table.add(n_features, "ExtraTreesRegressor", f"{score:.3f}", "", "")
     yield table
     yield extrapolation(200 if quick else 2000)
+    yield smallest_nodes((300, 600) if quick else (5_000, 20_000, 60_000, 200_000), data)
+
+
+def smallest_nodes(sizes: tuple[int, ...], data: Path | None) -> Table:
+    """Compare values of min_samples_split: why "auto" is what it is."""
+    n_test = sizes[0] // 2
+    table = Table(
+        "Smallest nodes that are split",
+        ["data", "rows", *(f"{score}, {n}" for n in (2, 5, 10) for score in ("RMSE", "NLPD"))],
+        note="min_samples_split of 2, 5 and 10, 25 trees, all else at its default. friedman1 has 8 "
+        f"features. {n_test:,} rows to test; scores in standard deviations of the labels.",
+    )
+    tables = {
+        f"friedman1, noise {noise:g}": make_friedman1(
+            max(sizes) + n_test, 8, noise=noise, random_state=0
+        )
+        for noise in (0.0, 1.0, 5.0)
+    }
+    flights = load_flights(data)
+    if flights is not None:
+        X, y = flights
+        order = np.random.default_rng(1).permutation(len(y))[: max(sizes) + n_test]
+        tables["flights of 2008"] = X[order], y[order]
+    for name, (X, y) in tables.items():
+        y = y / y.std()
+        for n_rows in sizes:
+            train = slice(n_test, n_test + n_rows)
+            scores = []
+            for smallest in (2, 5, 10):
+                forest = MondrianForestRegressor(
+                    25, min_samples_split=smallest, n_jobs=2, random_state=0
+                )
+                found = forest.fit(X[train], y[train]).predict_distribution(X[:n_test])
+                error = np.sqrt(np.mean((found.mean() - y[:n_test]) ** 2))
+                scores += [f"{error:.4f}", f"{-found.logpdf(y[:n_test]).mean():.3f}"]
+            table.add(name, f"{n_rows:,}", *scores)
+    return table
 
 
 def extrapolation(n_rows: int) -> Table:

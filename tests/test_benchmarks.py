@@ -61,3 +61,9 @@ def test_files_run():
     done = run("files", "--quick")
     assert done.returncode == 0, done.stderr
     assert "prediction only" in done.stdout
+
+
+def test_accuracy_runs():
+    done = run("accuracy", "--quick")
+    assert done.returncode == 0, done.stderr
+    assert "| friedman1, noise 5 | 600 |" in done.stdout
