@@ -284,12 +284,12 @@ def test_a_file_of_a_later_format_says_so(tmp_path):
     path = tmp_path / "model.mf"
     forest().save(path)
     header, arrays = content(path)
-    sign(path, header | {"format_version": 4}, arrays)
-    with pytest.raises(ModelFileError, match=r"it has format 4, and .* reads 1 to 3"):
+    sign(path, header | {"format_version": 5}, arrays)
+    with pytest.raises(ModelFileError, match=r"it has format 5, and .* reads 1 to 4"):
         MondrianForestRegressor.load(path)
 
 
-@pytest.mark.parametrize("version", [1, 2, 3])
+@pytest.mark.parametrize("version", [1, 2, 3, 4])
 @pytest.mark.parametrize("name", ["format_{}.mf", "format_{}_frozen.mf"])
 def test_files_of_all_formats_keep_loading(version, name):
     """The files were written by ``write_fixture`` below, at the version that introduced them."""

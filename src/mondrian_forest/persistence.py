@@ -6,7 +6,7 @@ kernel astray by looking at every index. What fails ends in one ``ModelFileError
 
 The text is the entry ``mondrian_forest`` of the file's metadata: a checksum (SHA-256), a space, and
 the JSON object that it belongs to, which has the checksums of all arrays. Equal forests have equal
-files. Format 3:
+files. Format 4:
 
 ==================  =========================================================================
 ``sizes``           number of nodes of each tree
@@ -19,13 +19,14 @@ files. Format 3:
 ``feature_range``   lower and upper ends of the range that is mapped to [0, 1]
 ``feature_weights`` what each feature is multiplied by then
 ``trend``           level, centers, sizes and slopes of a linear trend; empty without one
-``spread_scores``   of the factors that the spread is chosen from
+``spread``          standard deviations and the factors that belong to them
+``spread_record``   of the rows that the spread is learned from
 ``seen_range``      lower and upper ends of the rows seen
 ``log_likelihoods`` of the labels given each tree, if the rows that say so are left out
 ==================  =========================================================================
 
-Format 2, in which features were numbered in 32 bits, and format 1, which had the paper's model
-alone, are still read.
+Format 3, in which the spread was one factor, format 2, in which features were numbered in 32 bits,
+and format 1, which had the paper's model alone, are still read.
 """
 
 from __future__ import annotations
@@ -53,11 +54,11 @@ from ._core.check import FAULTS, find_fault
 from ._core.learn import MOST_CANDIDATES, Grove, Settings, trimmed
 from ._core.memory import empty
 from ._core.posterior import EMPIRICAL, HIERARCHICAL, PRUNED, Hyperparameters, LabelSums
-from ._core.spread import SPREADS, scores_before
+from ._core.spread import RECORD_WIDTH, Spread, record_of_constant
 from ._core.tree import MOST_FEATURES, NODE, TALLY
 from .trend import Trend
 
-FORMAT_VERSION = 3
+FORMAT_VERSION = 4
 _NODE_OF_FORMAT_2 = np.dtype(
     [(name, np.int32 if name == "split_feature" else NODE[name]) for name in NODE.names or ()]
 )
@@ -78,10 +79,13 @@ _DTYPES = {
     "feature_range": "F64",
     "feature_weights": "F64",
     "trend": "F64",
-    "spread_scores": "F64",
+    "spread": "F64",
+    "spread_record": "F64",
     "seen_range": "F64",
     "log_likelihoods": "F64",
 }
+_OLD_DTYPES = {"spread_scores": "F64"}
+"""Of arrays that only older formats have."""
 _PAPER = {
     "n_candidate_splits": 1,
     "feature_weights": None,
@@ -136,6 +140,8 @@ def read(path: str | os.PathLike[str], *, mapped: bool = False) -> dict[str, Any
             header, arrays = _from_format_1(header, arrays)
         if version in (1, 2):
             arrays = _from_format_2(arrays)
+        if version in (1, 2, 3):
+            header, arrays = _from_format_3(header, arrays)
         return _unpack(header, arrays, reads_boxes=not mapped)
     except (
         ValueError,
@@ -212,7 +218,7 @@ def _open(path: Path) -> tuple[dict[str, Any], Arrays]:
     arrays = {}
     for name, entry in entries.items():
         _require(
-            entry["dtype"] == _DTYPES.get(name),
+            entry["dtype"] == (_DTYPES | _OLD_DTYPES).get(name),
             f"the array {name!r} is unknown, or of the wrong type",
         )
         dtype = np.dtype(_NUMPY[_DTYPES[name]])
@@ -235,7 +241,7 @@ def _pack(state: dict[str, Any]) -> tuple[dict[str, Any], Arrays]:
         "settings": _to_json("settings", list(state["_settings"])),
         "hyperparameters": list(state["hyperparameters"]),
         "label_sums": list(state["_label_sums"]),
-        "spread": state["spread_"],
+        "balance": state["spread_"].balance,
         "resolution": state["_resolution"],
         "review_at": state["_review_at"],
         "has_rescaled": state["_has_rescaled"],
@@ -255,7 +261,8 @@ def _pack(state: dict[str, Any]) -> tuple[dict[str, Any], Arrays]:
         "feature_range": np.stack(state["feature_range_"]),
         "feature_weights": state["feature_weights_"],
         "trend": np.empty(0) if state["_trend"] is None else np.hstack(state["_trend"]),
-        "spread_scores": state["_spread_scores"],
+        "spread": np.stack(state["spread_"][1:]),
+        "spread_record": state["_spread_record"],
         "seen_range": np.stack(state["_seen_range"]),
         "log_likelihoods": state.get("_log_likelihoods", np.empty(0)),
     }
@@ -279,19 +286,30 @@ def _from_format_1(header: dict[str, Any], arrays: Arrays) -> tuple[dict[str, An
             "tallies": _with_field(arrays["tallies"], TALLY, "evidence_below", 0.0),
             "feature_weights": np.ones(n_features),
             "trend": np.empty(0),
-            "spread_scores": scores_before(1),
+            "spread_scores": np.ones(3),
         },
     )
 
 
 def _from_format_2(arrays: Arrays) -> Arrays:
-    """Return what the arrays of a file of format 2 would be today."""
+    """Return what the arrays of a file of format 2 would be in format 3."""
     old = _as_records(arrays["nodes"], _NODE_OF_FORMAT_2)
     _require(bool(np.all(np.abs(old["split_feature"]) <= MOST_FEATURES)), "a feature is unknown")
     new = empty(old.shape, NODE)
     for field in NODE.names or ():
         new[field] = old[field]
     return arrays | {"nodes": _as_bytes(new)}
+
+
+def _from_format_3(header: dict[str, Any], arrays: Arrays) -> tuple[dict[str, Any], Arrays]:
+    """Return what a file of format 3 would be today."""
+    _require(len(arrays.pop("spread_scores")) == 3, "the array 'spread_scores' is wrong")
+    factor = _number(header.pop("spread"), 1e-3)
+    return header | {"balance": 1.0}, arrays | {
+        "spread": np.array([[1.0], [factor]]),
+        # What made the factor is gone: learning goes on as if so many rows had asked for it.
+        "spread_record": record_of_constant(factor, 200),
+    }
 
 
 def _with_field(
@@ -368,10 +386,7 @@ def _unpack(header: dict[str, Any], arrays: Arrays, *, reads_boxes: bool) -> dic
     min_samples_split, lifetime, posterior, n_candidate_splits = _from_json(header["settings"])
     _require(posterior in (HIERARCHICAL, EMPIRICAL, PRUNED), "the posterior is unknown")
     _require(isinstance(lifetime, float) and lifetime > 0.0, "the lifetime is out of range")
-    _require(
-        header["spread"] <= 1e3 and n_candidate_splits <= MOST_CANDIDATES,
-        "a number is out of range",
-    )
+    _require(n_candidate_splits <= MOST_CANDIDATES, "a number is out of range")
     mean, scale, rate, noise = header["hyperparameters"]
     n_rows, label_mean, squared_deviation = header["label_sums"]
     state: dict[str, Any] = {
@@ -379,7 +394,7 @@ def _unpack(header: dict[str, Any], arrays: Arrays, *, reads_boxes: bool) -> dic
         "_settings": Settings(
             _count(min_samples_split, 2), lifetime, posterior, _count(n_candidate_splits, 1)
         ),
-        "spread_": _number(header["spread"], 1e-3),
+        "spread_": _unpack_spread(header["balance"], arrays["spread"]),
         "_resolution": _number(header["resolution"], 0.0),
         "hyperparameters": Hyperparameters(
             _number(mean), *(_number(value, 5e-324) for value in (scale, rate, noise))
@@ -405,7 +420,8 @@ def _unpack(header: dict[str, Any], arrays: Arrays, *, reads_boxes: bool) -> dic
         "feature_range": (2, n_features),
         "feature_weights": (n_features,),
         "trend": (1 + 3 * n_features if len(arrays["trend"]) else 0,),
-        "spread_scores": (3, len(SPREADS)),
+        "spread": (2, max(arrays["spread"].shape[-1], 1)),
+        "spread_record": (len(arrays["spread_record"]), RECORD_WIDTH),
         "seen_range": (2, n_features),
         "log_likelihoods": (0 if learns or posterior != HIERARCHICAL else n_trees,),
     }
@@ -420,7 +436,7 @@ def _unpack(header: dict[str, Any], arrays: Arrays, *, reads_boxes: bool) -> dic
         if arrays[name].dtype.kind == "f" and name != "boxes":
             _require(np.all(np.isfinite(arrays[name])), f"the array {name!r} is not finite")
     weights = arrays["feature_weights"]
-    _require(np.all(arrays["spread_scores"][2] > 0.0), "the array 'spread_scores' is wrong")
+    _require(np.all(arrays["spread_record"][:, 0] > 0.0), "the array 'spread_record' is wrong")
     _require(np.all(weights >= 0.0) and weights.any(), "the array 'feature_weights' is wrong")
     for name in ("feature_range", "seen_range"):
         _require(np.all(arrays[name][0] <= arrays[name][1]), f"the array {name!r} is wrong")
@@ -460,10 +476,21 @@ def _unpack(header: dict[str, Any], arrays: Arrays, *, reads_boxes: bool) -> dic
         "feature_range": tuple(arrays["feature_range"]),
         "feature_weights_": weights,
         "_trend": _unpack_trend(arrays["trend"]),
-        "_spread_scores": arrays["spread_scores"],
+        "_spread_record": arrays["spread_record"],
         "_seen_range": tuple(arrays["seen_range"]),
         "n_features_in_": n_features,
     }
+
+
+def _unpack_spread(balance: Any, content: NDArray[np.float64]) -> Spread:
+    deviation, factor = content
+    _require(0.0 < _number(balance) <= 1e3, "a number is out of range")
+    _require(
+        np.all((deviation > 0.0) & (factor >= 1e-4) & (factor <= 1e3))
+        and np.all(np.diff(deviation) > 0.0),
+        "the array 'spread' is wrong",
+    )
+    return Spread(float(balance), deviation, factor)
 
 
 def _unpack_trend(content: NDArray[np.float64]) -> Trend | None:

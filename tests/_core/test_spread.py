@@ -1,14 +1,23 @@
 import numpy as np
 import pytest
+from scipy.stats import t
 
-from mondrian_forest._core.mixture import Mixture, crps, cumulative
+from mondrian_forest._core.mixture import Mixture, cumulative, log_density
+from mondrian_forest._core.predict import ForestMoments
 from mondrian_forest._core.spread import (
-    SPREADS,
-    best_spread,
-    contract,
-    score_spreads,
-    scores_before,
+    BALANCES,
+    FACTORS,
+    RECORD_WIDTH,
+    Spread,
+    constant_spread,
+    even_spread,
+    learn_spread,
+    measure,
+    record_of_constant,
+    stretch,
 )
+
+N_FACTORS = len(FACTORS)
 
 
 def mixtures(is_gaussian, n_rows=3, n_components=4, seed=0):
@@ -23,77 +32,227 @@ def mixtures(is_gaussian, n_rows=3, n_components=4, seed=0):
     return Mixture(offset, weight, location, scale, degrees), mean
 
 
-def deviation(mixture, mean):
+def copy(mixture):
+    return mixture._replace(location=mixture.location.copy(), scale=mixture.scale.copy())
+
+
+def variances(mixture, mean):
+    """Return the variances within components and between them."""
     degrees = mixture.degrees if len(mixture.degrees) else np.full(len(mixture.weight), 1e300)
-    variance = mixture.scale**2 * (degrees / (degrees - 2)) + mixture.location**2
-    return np.sqrt(np.add.reduceat(mixture.weight * variance, mixture.offset[:-1]) - mean**2)
+    within = mixture.weight * mixture.scale**2 * (degrees / (degrees - 2))
+    between = mixture.weight * (mixture.location - np.repeat(mean, np.diff(mixture.offset))) ** 2
+    return tuple(np.add.reduceat(part, mixture.offset[:-1]) for part in (within, between))
+
+
+def moments_of(mixture, mean):
+    within, between = variances(mixture, mean)
+    return ForestMoments(mean, 0.3 * within, 0.6 * between, 0.4 * between, 0.7 * within)
+
+
+def stretched(mixture, mean, spread):
+    changed = copy(mixture)
+    return changed, stretch(changed, moments_of(mixture, mean), spread)
+
+
+SPREAD = Spread(1.7, np.array([0.5, 1.0, 2.0]), np.array([0.2, 0.8, 0.9]))
+
+
+class TestFactor:
+    def test_is_a_power_of_the_deviation_between_knots_and_constant_beyond(self):
+        found = SPREAD.factor_at(np.array([0.1, 0.5, np.sqrt(0.5), 1.0, 2.0, 1e9]))
+        np.testing.assert_allclose(found, [0.2, 0.2, 0.4, 0.8, 0.9, 0.9])
+
+    def test_of_a_constant_spread_is_the_same_everywhere(self):
+        np.testing.assert_array_equal(
+            constant_spread(0.7).factor_at(np.array([1e-9, 1.0, 1e9])), 0.7
+        )
+
+    def test_only_factors_and_balance_of_one_change_nothing(self):
+        assert constant_spread(1.0).changes_nothing()
+        assert not constant_spread(0.9).changes_nothing()
+        assert not constant_spread(1.0)._replace(balance=2.0).changes_nothing()
 
 
 @pytest.mark.parametrize("is_gaussian", [True, False])
-def test_scores_are_the_crps_of_contracted_mixtures(is_gaussian):
-    mixture, mean = mixtures(is_gaussian)
-    y = np.array([0.3, -4.0, 1.0])
-    scores = np.zeros((3, len(SPREADS)))
-    score_spreads(mixture, mean, y, scores)
-    assert (scores[2] == 3).all()
-    for spread, score, excess in list(zip(SPREADS, *scores[:2], strict=True))[::6]:
-        contracted = mixture._replace(location=mixture.location.copy(), scale=mixture.scale.copy())
-        contract(contracted, mean, spread)
-        exact = np.empty(3)
-        crps(contracted, y, exact)
-        assert score == pytest.approx((exact / deviation(mixture, mean)).sum(), rel=5e-3)
-        below = np.empty(3)
-        cumulative(contracted, y, below)
-        assert excess == pytest.approx(np.abs(2 * below - 1).sum() - 1.5, abs=1e-10)
+class TestStretch:
+    def test_keeps_the_mean_and_multiplies_the_deviation_by_its_factor(self, is_gaussian):
+        mixture, mean = mixtures(is_gaussian)
+        before = sum(variances(mixture, mean))
+        after, moments = stretched(mixture, mean, SPREAD)
+        np.testing.assert_allclose(
+            np.add.reduceat(after.weight * after.location, after.offset[:-1]), mean
+        )
+        expected = before * SPREAD.factor_at(np.sqrt(before)) ** 2
+        np.testing.assert_allclose(sum(variances(after, mean)), expected)
+        np.testing.assert_allclose(sum(moments[1:]), expected)
+        np.testing.assert_array_equal(moments.mean, mean)
+
+    def test_distances_between_components_grow_by_the_balance(self, is_gaussian):
+        mixture, mean = mixtures(is_gaussian)
+        after, moments = stretched(mixture, mean, SPREAD)
+        (within, between), (new_within, new_between) = (
+            variances(each, mean) for each in (mixture, after)
+        )
+        np.testing.assert_allclose(new_between / new_within, 1.7**2 * between / within)
+        np.testing.assert_allclose(moments.noise, 0.7 * new_within)
+        np.testing.assert_allclose(moments.posterior, 0.3 * new_within)
+        np.testing.assert_allclose(moments.between_trees, 0.4 * new_between)
+        np.testing.assert_allclose(moments.branching, 0.6 * new_between)
+
+    def test_one_factor_multiplies_all_distances_from_the_mean(self, is_gaussian):
+        mixture, mean = mixtures(is_gaussian)
+        after, _ = stretched(mixture, mean, constant_spread(0.5))
+        means = np.repeat(mean, np.diff(mixture.offset))
+        np.testing.assert_allclose(after.location - means, 0.5 * (mixture.location - means))
+        np.testing.assert_allclose(after.scale, 0.5 * mixture.scale)
 
 
-def by_crps(scores):
-    return np.stack([scores, np.zeros(len(scores)), np.ones(len(scores))])
+@pytest.mark.parametrize("is_gaussian", [True, False])
+class TestMeasure:
+    y = np.array([0.3, -2.0, 1.0])
+
+    def record(self, mixture, mean, spread, y=y):
+        out = np.empty((len(y), RECORD_WIDTH))
+        measure(mixture, mean, y, spread, out)
+        return out
+
+    def test_has_the_intervals_that_end_at_the_labels_and_their_densities(self, is_gaussian):
+        mixture, mean = mixtures(is_gaussian)
+        record = self.record(mixture, mean, SPREAD)
+        deviation = np.sqrt(sum(variances(mixture, mean)))
+        np.testing.assert_allclose(record[:, 0], deviation)
+        for f in range(N_FACTORS):
+            after, _ = stretched(mixture, mean, constant_spread(FACTORS[f]))
+            below, density = np.empty(3), np.empty(3)
+            cumulative(after, self.y, below)
+            log_density(after, self.y, density)
+            np.testing.assert_allclose(record[:, 2 + f], np.abs(2 * below - 1), atol=1e-9)
+            if f % 3 == 0:
+                found = record[:, 2 + N_FACTORS + f // 3]
+                is_least = found == record[:, 2 + N_FACTORS : -3 * len(BALANCES)].min(axis=1)
+                expected = np.where(is_least, found, density + np.log(deviation))
+                np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-9)
+
+    def test_has_what_each_balance_is_worth(self, is_gaussian):
+        mixture, mean = mixtures(is_gaussian)
+        record = self.record(mixture, mean, SPREAD)
+        less, more, gain = (part.T for part in np.split(record[:, -3 * len(BALANCES) :], 3, axis=1))
+        densities = np.empty((len(BALANCES), 3))
+        for b, balance in enumerate(BALANCES):
+            for found, log_factor in ((less[b], -0.15), (more[b], 0.15), (None, 0.0)):
+                one = SPREAD._replace(balance=balance, factor=SPREAD.factor * np.exp(log_factor))
+                after, _ = stretched(mixture, mean, one)
+                if found is None:
+                    log_density(after, self.y, densities[b])
+                else:
+                    below = np.empty(3)
+                    cumulative(after, self.y, below)
+                    np.testing.assert_allclose(found, np.abs(2 * below - 1), atol=1e-9)
+        expected = densities - densities[BALANCES == 1.0]
+        np.testing.assert_allclose(gain, expected, rtol=1e-9, atol=1e-9)
+
+    def test_is_finite_for_absurd_labels(self, is_gaussian):
+        mixture, mean = mixtures(is_gaussian)
+        record = self.record(mixture, mean, SPREAD, np.array([1e20, -1e60, 1e140]))
+        assert np.isfinite(record).all()
 
 
-def test_contraction_keeps_the_mean_and_scales_the_variance():
-    mixture, mean = mixtures(True)
-    variance = np.add.reduceat(
-        mixture.weight * (mixture.scale**2 + mixture.location**2), mixture.offset[:-1]
+def normal_record(ratio, deviation, seed=0):
+    """Return a record of predictions that are normal, and labels as far off as the ratio says."""
+    n_rows = len(deviation)
+    generator = np.random.default_rng(seed)
+    mean = generator.normal(size=n_rows)
+    y = mean + ratio * deviation * generator.normal(size=n_rows)
+    mixture = Mixture(
+        np.arange(n_rows + 1), np.ones(n_rows), mean.copy(), deviation.copy(), np.empty(0)
     )
-    contract(mixture, mean, 0.5)
-    after = np.add.reduceat(mixture.weight * mixture.location, mixture.offset[:-1])
-    np.testing.assert_allclose(after, mean)
-    squared = np.add.reduceat(
-        mixture.weight * (mixture.scale**2 + mixture.location**2), mixture.offset[:-1]
-    )
-    np.testing.assert_allclose(squared - after**2, 0.25 * (variance - mean**2))
+    return measured_twice(mixture, mean, y)
 
 
-def test_the_best_spread_is_found_between_those_that_are_scored():
-    for truth in (0.31, 0.9, 1.43):
-        scores = (np.log(SPREADS) - np.log(truth)) ** 2
-        assert best_spread(by_crps(scores)) == pytest.approx(truth, rel=1e-3)
-    assert best_spread(by_crps(SPREADS)) == pytest.approx(SPREADS[0], rel=0.3)
-    assert best_spread(by_crps(-SPREADS)) == pytest.approx(SPREADS[-1], rel=0.3)
+def measured_twice(mixture, mean, y):
+    """Return the record as a forest makes it of its first rows."""
+    record = np.empty((len(y), RECORD_WIDTH))
+    measure(mixture, mean, y, even_spread(record[:0]), record)
+    measure(mixture, mean, y, even_spread(record.copy()), record)
+    return record
 
 
-def test_the_coverage_has_as_much_of_a_say_as_the_crps():
-    # Normal labels whose CRPS asks for a spread of 1, and whose coverage asks for 1.1.
-    crps_scores, _, n_rows = scores_before(1000)
-    excess = 1000 * (2 / np.pi * np.arctan(1.1 / SPREADS) - 0.5)
-    found = best_spread(np.stack([crps_scores, excess, n_rows]))
-    assert found == pytest.approx(np.sqrt(1.1), rel=5e-3)
+class TestLearn:
+    @pytest.mark.parametrize("ratio", [0.01, 0.3, 1.0, 2.0])
+    def test_finds_the_factor_that_labels_ask_for(self, ratio):
+        spread = learn_spread(normal_record(ratio, np.full(4000, 3.0)))
+        assert len(spread.factor) == 1  # all deviations are the same
+        np.testing.assert_allclose(spread.factor, ratio, rtol=0.05)
 
+    def test_finds_that_the_factor_depends_on_the_deviation(self):
+        deviation = np.geomspace(0.1, 10.0, 4000)
+        ratio = 0.5 * deviation**0.25
+        spread = learn_spread(normal_record(ratio, deviation))
+        assert len(spread.factor) == 5
+        inner = (deviation > 0.3) & (deviation < 3)
+        np.testing.assert_allclose(spread.factor_at(deviation)[inner], ratio[inner], rtol=0.1)
 
-def test_few_rows_hardly_move_the_spread():
-    mixture, mean = mixtures(True)
-    scores = scores_before(20)
-    assert best_spread(scores) == pytest.approx(1.0, abs=1e-3)
-    score_spreads(mixture, mean, mean, scores)  # three labels right in the middle
-    assert 0.7 < best_spread(scores) < 1.0
+    def test_what_is_less_certain_does_not_become_the_narrower(self):
+        deviation = np.geomspace(1.0, 2.0, 1000)
+        spread = learn_spread(normal_record(deviation**-3.0, deviation))
+        width = spread.factor_at(deviation) * deviation
+        assert (np.diff(width) > -1e-12).all()
 
+    def test_few_rows_hardly_move_the_factor(self):
+        record = normal_record(0.01, np.ones(3))
+        assert 0.7 < learn_spread(record).factor[0] < 1.0
 
-def test_an_absurd_label_does_not_decide_alone():
-    mixture, mean = mixtures(False)
-    scores = scores_before(20)
-    for _ in range(200):
-        score_spreads(mixture, mean, mean + 0.3 * deviation(mixture, mean), scores)
-    before = best_spread(scores)
-    score_spreads(mixture, mean, np.array([1e20, -1e60, 1e140]), scores)
-    assert best_spread(scores) < 1.3 * before
+    def test_few_rows_have_one_factor(self):
+        assert len(learn_spread(normal_record(0.5, np.geomspace(0.1, 10.0, 99))).factor) == 1
+
+    def test_a_knot_follows_all_rows_until_it_has_rows_of_its_own(self):
+        deviation = np.geomspace(1.0, 4.0, 100)  # two knots
+        ratio = np.where(deviation < 2.0, 0.2, 0.8)
+        few = learn_spread(normal_record(ratio, deviation)).factor
+        many = learn_spread(normal_record(np.repeat(ratio, 20), np.repeat(deviation, 20))).factor
+        assert 0.2 < few[0] < few[-1] < 0.8
+        assert many[0] < few[0]
+
+    def test_one_absurd_label_does_not_decide(self):
+        record = normal_record(0.3, np.ones(400))
+        before = learn_spread(record).factor
+        absurd = normal_record(1e30, np.ones(1))
+        after = learn_spread(np.concatenate([record, absurd])).factor
+        np.testing.assert_allclose(after, before, rtol=0.3)
+
+    def test_surprises_keep_sure_predictions_from_becoming_spikes(self):
+        """One label in twenty is far off, and the others are exact: coverage alone would make the
+        distributions as narrow as can be."""
+        exact, surprise = normal_record(1e-5, np.ones(950)), normal_record(0.5, np.ones(50))
+        assert learn_spread(exact).factor[0] < 0.003
+        assert learn_spread(np.concatenate([exact, surprise])).factor[0] > 0.02
+
+    def test_heavy_tails_and_clear_modes_are_told_apart(self):
+        """Two components of the same distance: labels of either shape ask for another balance."""
+        generator = np.random.default_rng(0)
+        n_rows = 1000
+        mean = np.zeros(n_rows)
+        mixture = Mixture(
+            2 * np.arange(n_rows + 1),
+            np.full(2 * n_rows, 0.5),
+            np.tile([-1.0, 1.0], n_rows),
+            np.ones(2 * n_rows),
+            np.empty(0),
+        )
+        sign = generator.choice([-1, 1], n_rows)
+        for balance, found in ((0.5, 0.5**0.5), (1.0, 1.0), (2.0, 2.0)):  # which 1 attracts
+            scaling = np.sqrt(2 / (1 + balance**2))
+            y = scaling * (balance * sign + generator.normal(size=n_rows))
+            record = measured_twice(mixture, mean, y)
+            assert learn_spread(record).balance == pytest.approx(found)
+        heavy = t(3).rvs(n_rows, random_state=generator)
+        assert learn_spread(measured_twice(mixture, mean, heavy)).balance < 1.0
+
+    def test_few_rows_keep_the_balance(self):
+        record = np.zeros((20, RECORD_WIDTH))
+        record[:, : -len(BALANCES)] = normal_record(1.0, np.ones(20))[:, : -len(BALANCES)]
+        record[:, -1] = 0.5
+        assert learn_spread(record).balance == 1.0
+
+    def test_a_record_can_stand_for_a_factor(self):
+        assert learn_spread(record_of_constant(0.4, 1000)).factor[0] == pytest.approx(0.4, rel=0.05)

@@ -173,7 +173,7 @@ def describe(path: str | os.PathLike[str]) -> dict[str, Any]:
         "posterior": forest.posterior,
         "min_samples_split": forest.min_samples_split_,
         "candidate splits": forest._settings.n_candidate_splits,
-        "spread": forest.spread_,
+        "spread": [float(factor) for factor in forest.spread_.factor],
         "trend": forest.trend or "none",
         "prior_mean": float(forest.prior_mean_),
         "prior_scale": float(forest.prior_scale_),
