@@ -221,7 +221,7 @@ def _open(path: Path) -> tuple[dict[str, Any], Arrays]:
             entry["dtype"] == (_DTYPES | _OLD_DTYPES).get(name),
             f"the array {name!r} is unknown, or of the wrong type",
         )
-        dtype = np.dtype(_NUMPY[_DTYPES[name]])
+        dtype = np.dtype(_NUMPY[entry["dtype"]])
         shape = [_count(length) for length in entry["shape"]]
         first, last = (start + _count(offset) for offset in entry["data_offsets"])
         _require(first <= last <= size, _NOT_WHOLE)
