@@ -353,6 +353,33 @@ class TestSpread:
         # Coverage has as much of a say as the CRPS, which may pay for it a little.
         assert found.crps(y[1000:]).mean() < 1.05 * wide.crps(y[1000:]).mean()
 
+    def test_is_learned_for_sure_rows_and_others_apart(self):
+        """Half of the labels are a constant, the others have noise: one factor suits neither."""
+        generator = np.random.default_rng(0)
+        X = generator.random((3000, 2))
+        y = np.where(X[:, 0] < 0.5, 0.0, X[:, 1] + generator.normal(0.0, 0.3, 3000))
+        model = forest(n_estimators=30, **CHOSEN | {"spread": "auto"}).fit(X[:2000], y[:2000])
+        assert model.spread_.factor[0] < 0.2
+        assert model.spread_.factor[-1] > 0.5
+        is_sure = X[2000:, 0] < 0.49
+        found = model.predict_distribution(X[2000:])
+        assert np.median(found.std()[is_sure]) < 0.01 * np.median(found.std()[~is_sure])
+        low, high = found[~is_sure].interval(0.8).T
+        label = y[2000:][~is_sure]
+        assert np.mean((low <= label) & (label <= high)) == pytest.approx(0.8, abs=0.08)
+
+    def test_is_none_far_from_all_data(self):
+        generator = np.random.default_rng(0)
+        X = generator.random((1000, 2))
+        y = X @ [3.0, 2.0] + generator.normal(0.0, 0.1, 1000)
+        model = forest(n_estimators=30, **CHOSEN | {"spread": "auto"}).fit(X, y)
+        assert model.spread_.factor.min() < 0.7
+        outside = 1e6 + X[:5]
+        mean, std = model.predict(outside, return_std=True)
+        np.testing.assert_allclose(mean, y.mean(), rtol=0.01)
+        np.testing.assert_allclose(std, y.std(), rtol=0.01)
+        np.testing.assert_allclose(model.predict_distribution(outside).std(), std, rtol=1e-6)
+
     def test_all_rows_are_learned(self):
         X, y = friedman(300, 3)
         model = forest(**PRUNED | {"spread": "auto"}).fit(X, y)

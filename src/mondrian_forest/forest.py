@@ -515,7 +515,8 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
             new = self._measure(rows, labels, even_spread(self._spread_record))
             # What is long past is forgotten.
             self._spread_record = np.concatenate((known, new))[-_MOST_SPREAD_ROWS:]
-        self.spread_ = learn_spread(self._spread_record)
+        n_rows, _, squared_deviation = self._label_sums
+        self.spread_ = learn_spread(self._spread_record, math.sqrt(squared_deviation / n_rows))
 
     def _measure(
         self, rows: NDArray[np.float32], labels: NDArray[np.float64], even: Spread

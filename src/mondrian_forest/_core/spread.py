@@ -44,7 +44,7 @@ from .mixture import (
 from .predict import ForestMoments
 from .student import density_at_zero, student_log_density
 
-FACTORS = np.geomspace(0.002, 3.0, 24)
+FACTORS = np.geomspace(0.0005, 3.0, 28)
 """The factors that are tried; the one in use is found between them."""
 BALANCES = 2.0 ** np.arange(-1.0, 2.5, 0.5)
 _EVEN = int(np.flatnonzero(BALANCES == 1.0)[0])
@@ -70,18 +70,23 @@ _FEWEST_ROWS = 50
 """Of a knot. Fewer would move it by more than a tenth by chance."""
 _PRIOR_OF_ALL = 20.0
 """How many rows it takes to move the factor of all rows away from 1 halfway."""
-_PRIOR_OF_ONE = 20.0
+_PRIOR_OF_ONE = 5.0
 """The same for the factor of a knot, away from that of all rows."""
-_PRIOR_OF_CORRECTION = 50.0
+_PRIOR_OF_CORRECTION = 20.0
 """The same for the correction of all factors, away from none."""
 _CORRECTIONS = np.linspace(-0.4, 0.4, 9)
 _LITTLE = 0.15
+_FROM_MIDDLE = 0.1
+"""The correction is at most so far from the median of those of the groups: where labels of a group
+are exact, or of several kinds, others would have to make up for it."""
 _PRIOR_OF_BALANCE = 50.0
 """What the squared logarithm of a balance costs, in log density."""
 _HIGHEST_PRICE = 0.5
 """No factor is so small that it costs more log density than this, compared with the best one: where
 a few labels come as a complete surprise and all others do not, coverage alone would make the
 distributions so narrow that the few cost more than the others gain."""
+_FAR = 1.05
+"""A standard deviation is beyond what was seen if it is so many times as large."""
 _MOST_OF_ONE = 200.0
 """So much log density can a row win or lose at most, else it could decide alone."""
 _FARTHEST = 20.0
@@ -330,15 +335,28 @@ def even_spread(record: NDArray[np.float64]) -> Spread:
     return Spread(1.0, np.exp(knots), np.exp(log_factor))
 
 
-def learn_spread(record: NDArray[np.float64]) -> Spread:
-    """Return the spread that suits a record of at least one row."""
+def learn_spread(record: NDArray[np.float64], far_deviation: float) -> Spread:
+    """Return the spread that suits a record of at least one row.
+
+    ``far_deviation`` is the standard deviation of predictions far from all data. If it is beyond
+    what the record has seen, the factor there is at least 1: such a prediction is that of all
+    labels, in which there is no error of trees that their mean would be without.
+    """
     even = even_spread(record)
     scores = record[:, _GAIN].sum(axis=0) - _PRIOR_OF_BALANCE * np.log(BALANCES) ** 2
     best = int(np.argmax(scores))
     change = np.log(even.factor_at(record[:, _DEVIATION])) - record[:, _LOG_FACTOR]
-    correction = _correction(record[:, _BELOW][:, best], record[:, _ABOVE][:, best], change)
+    near = np.column_stack((record[:, _BELOW][:, best], record[:, _ABOVE][:, best], change))
+    groups = _groups(np.log(record[:, _DEVIATION]))
+    middle = np.median([_correction(near[group]) for group in groups])
+    correction = np.clip(_correction(near), middle - _FROM_MIDDLE, middle + _FROM_MIDDLE)
+    deviation = even.deviation
     factor = np.clip(even.factor * math.exp(correction), FACTORS[0], FACTORS[-1])
-    return Spread(float(BALANCES[best]), even.deviation, factor)
+    largest = max(record[:, _DEVIATION].max(), (1.0 + 1e-6) * deviation[-1])
+    if factor[-1] < 1.0 and far_deviation > _FAR * largest:
+        deviation = np.concatenate((deviation, [largest, far_deviation]))
+        factor = np.concatenate((factor, [factor[-1], 1.0]))
+    return Spread(float(BALANCES[best]), deviation, factor)
 
 
 def _groups(deviation: NDArray[np.float64]) -> list[NDArray[np.int64]]:
@@ -370,17 +388,16 @@ def _log_factor(record: NDArray[np.float64], centre: float, prior: float) -> flo
     return float(max(found, least))
 
 
-def _correction(
-    below: NDArray[np.float64], above: NDArray[np.float64], change: NDArray[np.float64]
-) -> float:
-    """Return what to add to the logarithms of all factors, so that intervals of all levels fit.
+def _correction(near: NDArray[np.float64]) -> float:
+    """Return what to add to the logarithms of factors, so that intervals of all levels fit.
 
-    ``below`` and ``above`` are the probabilities of intervals with factors a little below and above
-    those of the record, and ``change`` is by how much the factors have changed since. The sum of
-    the squared differences between level and coverage becomes as small as the shape allows; too few
+    The columns of ``near`` are the probabilities of intervals with factors a little below and a
+    little above those of the record, and by how much the factors have changed since. The sum of the
+    squared differences between level and coverage becomes as small as the shape allows; too few
     rows cannot tell it.
     """
-    n_rows = len(below)
+    below, above, change = near.T
+    n_rows = len(near)
     levels = (np.arange(n_rows) + 0.5) / n_rows
     middle, slope = 0.5 * (above + below), (above - below) / (2.0 * _LITTLE)
     errors = np.empty(len(_CORRECTIONS))
