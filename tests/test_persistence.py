@@ -299,14 +299,21 @@ def test_files_of_all_formats_keep_loading(version, name):
     np.testing.assert_allclose(mean, expected["mean"], rtol=1e-12)
     np.testing.assert_allclose(std, expected["std"], rtol=1e-12)
     if "frozen" not in name:
+        n_rows = loaded.n_samples_seen_
         loaded.partial_fit(expected["X"], expected["mean"])
-        assert loaded.n_samples_seen_ == 60 + len(expected["X"])
+        assert loaded.n_samples_seen_ == n_rows + len(expected["X"])
+
+
+def test_the_file_of_the_latest_format_has_a_spread_that_was_learned():
+    loaded = MondrianForestRegressor.load(FIXTURES / "format_4.mf")
+    assert len(loaded.spread_.factor) >= 2
+    assert len(loaded._spread_record) >= 100
 
 
 def write_fixture(version):
-    X, y = stream(60, n_features=2)
-    model = MondrianForestRegressor(3, min_samples_split=4, random_state=0).fit(X[:40], y[:40])
-    model.partial_fit(X[40:], y[40:])
+    X, y = stream(150, n_features=2)
+    model = MondrianForestRegressor(3, min_samples_split=20, random_state=0).fit(X[:130], y[:130])
+    model.partial_fit(X[130:], y[130:])
     model.save(FIXTURES / f"format_{version}.mf")
     model.save(FIXTURES / f"format_{version}_frozen.mf", rows=False)
     X = stream(5, n_features=2, seed=1)[0]

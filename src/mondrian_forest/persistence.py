@@ -302,13 +302,21 @@ def _from_format_2(arrays: Arrays) -> Arrays:
 
 
 def _from_format_3(header: dict[str, Any], arrays: Arrays) -> tuple[dict[str, Any], Arrays]:
-    """Return what a file of format 3 would be today."""
+    """Return what a file of format 3 would be today.
+
+    What made its factor is gone. Where it was learned and learning goes on, it does so as if 200
+    rows had asked for it, sure ones and others.
+    """
     _require(len(arrays.pop("spread_scores")) == 3, "the array 'spread_scores' is wrong")
     factor = _number(header.pop("spread"), 1e-3)
+    n_rows, _, squared_deviation = header["label_sums"]
+    deviation = np.empty(0)
+    if factor != 1.0 and header["parameters"]["spread"] == "auto" and len(arrays["rows"]) > 0:
+        of_labels = math.sqrt(_number(squared_deviation, 0.0) / _count(n_rows, 1)) or 1.0
+        deviation = of_labels * np.geomspace(0.05, 1.0, 200)
     return header | {"balance": 1.0}, arrays | {
         "spread": np.array([[1.0], [factor]]),
-        # What made the factor is gone: learning goes on as if so many rows had asked for it.
-        "spread_record": record_of_constant(factor, 200),
+        "spread_record": record_of_constant(factor, deviation),
     }
 
 

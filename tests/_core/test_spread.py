@@ -259,7 +259,8 @@ class TestLearn:
         assert learned(record).balance == 1.0
 
     def test_a_record_can_stand_for_a_factor(self):
-        assert learned(record_of_constant(0.4, 1000)).factor[0] == pytest.approx(0.4, rel=0.05)
+        record = record_of_constant(0.4, np.geomspace(0.1, 10.0, 1000))
+        np.testing.assert_allclose(learned(record).factor, 0.4, rtol=0.05)
 
     def test_what_is_learned_covers_as_it_says(self):
         """Labels of another width and another shape than predicted, both within what is tried."""
@@ -303,10 +304,30 @@ class TestLearn:
         deviation = np.geomspace(0.1, 1.0, 400)
         record = normal_record(0.5, deviation)
         near, far = learned(record, 1.0), learned(record, 10.0)
-        np.testing.assert_array_equal(near.factor_at(deviation), far.factor_at(deviation))
+        seen = deviation[:390]  # but for the last percent
+        np.testing.assert_array_equal(near.factor_at(seen), far.factor_at(seen))
         assert near.factor_at(np.array([10.0]))[0] < 0.6
         np.testing.assert_allclose(far.factor_at(np.array([10.0, 99.0])), 1.0)
         assert (np.diff(far.deviation) > 0).all()
+
+    def test_one_row_does_not_decide_what_is_far(self):
+        deviation = np.geomspace(0.1, 0.3, 400)
+        deviation[-1] = 0.99
+        spread = learned(normal_record(0.3, deviation), 1.0)
+        assert spread.factor_at(np.array([1.0]))[0] == 1.0
+
+    def test_rows_that_were_measured_long_ago_count_where_they_still_can(self):
+        """A stream: at first nothing is known of the factor, and it is far from 1."""
+        generator = np.random.default_rng(0)
+        mixture, mean = mixtures(False, 300)
+        y = mean + 0.02 * generator.standard_t(10, 300)
+        record = np.empty((300, RECORD_WIDTH))
+        for i in range(300):
+            one = mixture._replace(offset=mixture.offset[i : i + 2])
+            even = even_spread(record[:i].copy())
+            measure(one, mean[i : i + 1], y[i : i + 1], even, record[i : i + 1])
+        at_once = measured_twice(mixture, mean, y)
+        np.testing.assert_allclose(learned(record).factor, learned(at_once).factor, rtol=0.1)
 
     def test_one_row_can_be_far_from_what_was_seen(self):
         spread = learned(normal_record(0.5, np.ones(1)), 10.0)

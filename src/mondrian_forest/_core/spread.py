@@ -8,7 +8,7 @@ become ``balance`` times as large as they were, compared with the components the
 standard deviation stays what it is. More than 1 gives lighter tails and clearer modes, less than 1
 is for places where the mean of the trees is far better than each of them.
 
-Both are learned from rows that are predicted before they are learned:
+All is learned from rows that are predicted before they are learned:
 
 - The factor of rows of similar s is such that the probability of the central interval that ends at
   the label is 1/2 on average. This is a condition on coverage, not on density, which for labels
@@ -52,6 +52,7 @@ _EVEN = int(np.flatnonzero(BALANCES == 1.0)[0])
 _DENSITY_EVERY = 3
 """The density is looked at for each so-manieth factor only: it costs more than an interval."""
 
+# What follows is part of the format of model files, as are FACTORS and BALANCES.
 # A row of a record: the standard deviation of the prediction; the logarithm of the factor that
 # suited a balance of 1 when it was predicted; for each factor the probability of the central
 # interval that ends at the label; for some factors the log density there, in units of the standard
@@ -74,6 +75,9 @@ _PRIOR_OF_ONE = 5.0
 """The same for the factor of a knot, away from that of all rows."""
 _PRIOR_OF_CORRECTION = 20.0
 """The same for the correction of all factors, away from none."""
+_MOST_CHANGE = 0.5
+"""Rows that were measured with a factor so far from that of today (in logarithms), as the first
+ones of a stream, have no say in balance and correction."""
 _CORRECTIONS = np.linspace(-0.4, 0.4, 9)
 _LITTLE = 0.15
 _FROM_MIDDLE = 0.1
@@ -343,16 +347,22 @@ def learn_spread(record: NDArray[np.float64], far_deviation: float) -> Spread:
     labels, in which there is no error of trees that their mean would be without.
     """
     even = even_spread(record)
-    scores = record[:, _GAIN].sum(axis=0) - _PRIOR_OF_BALANCE * np.log(BALANCES) ** 2
+    log_factor = np.log(even.factor_at(record[:, _DEVIATION]))
+    change = log_factor - record[:, _LOG_FACTOR]
+    is_near = np.abs(change) <= _MOST_CHANGE
+    near, change = record[is_near], change[is_near]
+    scores = near[:, _GAIN].sum(axis=0) - _PRIOR_OF_BALANCE * np.log(BALANCES) ** 2
     best = int(np.argmax(scores))
-    change = np.log(even.factor_at(record[:, _DEVIATION])) - record[:, _LOG_FACTOR]
-    near = np.column_stack((record[:, _BELOW][:, best], record[:, _ABOVE][:, best], change))
-    groups = _groups(np.log(record[:, _DEVIATION]))
-    middle = np.median([_correction(near[group]) for group in groups])
-    correction = np.clip(_correction(near), middle - _FROM_MIDDLE, middle + _FROM_MIDDLE)
+    correction = 0.0
+    if len(near) > 0:
+        intervals = np.column_stack((near[:, _BELOW][:, best], near[:, _ABOVE][:, best], change))
+        groups = _groups(np.log(near[:, _DEVIATION]))
+        middle = np.median([_correction(intervals[group]) for group in groups])
+        correction = np.clip(_correction(intervals), middle - _FROM_MIDDLE, middle + _FROM_MIDDLE)
     deviation = even.deviation
     factor = np.clip(even.factor * math.exp(correction), FACTORS[0], FACTORS[-1])
-    largest = max(record[:, _DEVIATION].max(), (1.0 + 1e-6) * deviation[-1])
+    # Not the largest of all: one row could be far off itself.
+    largest = max(np.quantile(record[:, _DEVIATION], 0.99), (1.0 + 1e-6) * deviation[-1])
     if factor[-1] < 1.0 and far_deviation > _FAR * largest:
         deviation = np.concatenate((deviation, [largest, far_deviation]))
         factor = np.concatenate((factor, [factor[-1], 1.0]))
@@ -388,16 +398,16 @@ def _log_factor(record: NDArray[np.float64], centre: float, prior: float) -> flo
     return float(max(found, least))
 
 
-def _correction(near: NDArray[np.float64]) -> float:
+def _correction(intervals: NDArray[np.float64]) -> float:
     """Return what to add to the logarithms of factors, so that intervals of all levels fit.
 
-    The columns of ``near`` are the probabilities of intervals with factors a little below and a
-    little above those of the record, and by how much the factors have changed since. The sum of the
-    squared differences between level and coverage becomes as small as the shape allows; too few
-    rows cannot tell it.
+    The columns are the probabilities of intervals with factors a little below and a little above
+    those of the record, and by how much the factors have changed since. The sum of the squared
+    differences between level and coverage becomes as small as the shape allows; too few rows cannot
+    tell it.
     """
-    below, above, change = near.T
-    n_rows = len(near)
+    below, above, change = intervals.T
+    n_rows = len(intervals)
     levels = (np.arange(n_rows) + 0.5) / n_rows
     middle, slope = 0.5 * (above + below), (above - below) / (2.0 * _LITTLE)
     errors = np.empty(len(_CORRECTIONS))
@@ -412,10 +422,10 @@ def _correction(near: NDArray[np.float64]) -> float:
     return float(found * n_rows / (n_rows + _PRIOR_OF_CORRECTION))
 
 
-def record_of_constant(factor: float, n_rows: int) -> NDArray[np.float64]:
-    """Return a record of rows that ask for one factor, of no particular standard deviation."""
-    record = np.zeros((n_rows, RECORD_WIDTH))
-    record[:, _DEVIATION] = 1.0
+def record_of_constant(factor: float, deviation: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return a record of rows that ask for one factor, whatever the standard deviation."""
+    record = np.zeros((len(deviation), RECORD_WIDTH))
+    record[:, _DEVIATION] = deviation
     record[:, _LOG_FACTOR] = math.log(factor)
     record[:, _INSIDE] = 2.0 / math.pi * np.arctan(factor / FACTORS)
     record[:, _BELOW] = 2.0 / math.pi * math.atan(math.exp(_LITTLE))

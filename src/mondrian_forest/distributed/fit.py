@@ -51,7 +51,7 @@ from .._core.top import (
     sort_by_block,
 )
 from .._core.vector import padded_width
-from ..forest import FEW_HELD, MondrianForestRegressor, resolution_of
+from ..forest import FEW_HELD, ONE_TURN, MondrianForestRegressor, resolution_of
 from ..importance import MOST_ROWS
 from .collections import Client, Table, cluster_told, dask, find_client, open_table, plain
 
@@ -157,7 +157,7 @@ class _Fit:
         random = forest._begin(n_rows, n_features)
         feature_range = forest._find_feature_range(n_features)
         none = np.empty(0, np.int64)
-        held = np.sort(forest._choose_spread_rows(n_rows, random))
+        held = np.sort(forest._choose_spread_rows(n_rows, ONE_TURN, random))
         weighed = some = none
         if isinstance(forest.feature_weights, str):
             drawn = random.choice(n_rows, min(n_rows, 2 * MOST_ROWS), replace=False)
