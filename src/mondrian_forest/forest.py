@@ -122,10 +122,10 @@ fifth of the rows held), since all rows have a say."""
 _SPREAD_EVERY = 32
 """Of rows that are learned one after the other, each so-manieth is predicted first."""
 _MANY_ROWS = 50_000
-"""From so many rows on, leaves of single rows do harm to the density, and where labels are noisy to
+"""From so many rows on, leaves of single rows do harm where labels are noisy, to the density and to
 the mean; without any noise the mean is better by 5% with them. RMSE and NLPD of 60,000 rows with 2
-and with 5 (`python -m benchmarks accuracy`): friedman1 without noise 0.085, -0.97 and 0.090, -0.98,
-with noise 5 0.737, 1.17 and 0.725, 1.12; flights of 2008 0.855, 0.81 and 0.842, 0.78."""
+and with 5 (`python -m benchmarks accuracy`): friedman1 without noise 0.085, -1.00 and 0.090, -1.00,
+with noise 5 0.737, 1.17 and 0.725, 1.12; flights of 2008 0.855, 0.81 and 0.842, 0.77."""
 _N_CPUS = os.cpu_count() or 1
 
 _LOGGER = logging.getLogger("mondrian_forest")
