@@ -24,6 +24,7 @@ from . import (
     growth,
     online,
     optimization,
+    outliers,
     speed,
     startup,
 )
@@ -39,6 +40,7 @@ JOBS = {
     "optimization": optimization.run,
     "accuracy": accuracy.run,
     "calibration": calibration.run,
+    "outliers": outliers.run,
     "distributed": distributed.run,
 }
 

@@ -8,6 +8,9 @@ from sklearn.linear_model import LinearRegression
 from sklearn.model_selection import cross_val_score
 
 from mondrian_forest import CalibratedDistribution, ConformalForest
+from mondrian_forest._core.mixture import Mixture
+from mondrian_forest._core.predict import ForestMoments
+from mondrian_forest.distribution import PredictiveDistribution
 from mondrian_forest.metrics import LEVELS, calibration_table, neg_crps, pit, summary
 from trees import paper_forest
 
@@ -306,3 +309,13 @@ def test_bad_input_is_explained():
         model.predict_quantiles(X, [0.5, 1.5])
     with pytest.raises(ValueError, match="step must be a number between 0 and 1"):
         model.set_params(step=0.0).partial_fit(X, y)
+
+
+def test_moments_are_right_where_the_mean_of_the_quantiles_is_no_number_of_float64():
+    place = 1e16 + 2.0
+    mixture = Mixture(*(np.array(part) for part in ([0, 1], [1.0], [place], [1e-3])))
+    moments = ForestMoments(*np.array([[place], [1e-6], [0.0], [0.0], [0.0]]))
+    calibrated = CalibratedDistribution(PredictiveDistribution(mixture, moments), [])
+    # Quantiles of levels up to 1/2 are this number, and those of others the next one.
+    assert calibrated.var() == pytest.approx(1.0)
+    assert calibrated.mean()[0] in (place, place + 2.0)

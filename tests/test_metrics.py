@@ -173,10 +173,24 @@ def test_what_is_no_prediction_and_no_level_is_refused():
         metrics.sharpness(([], []))
     with pytest.raises(ValueError, match="levels must be numbers"):
         metrics.calibration_table([1.0], ([0.0], [1.0]), [])
-    for labels in (np.ma.masked_array([1.0], [True]), [1j], [[1], [2, 3]], ["1.0"]):
+    for labels in ([1j], [[1], [2, 3]], ["1.0"]):
         with pytest.raises(ValueError, match="y_true must be numbers"):
             metrics.crps(labels, ([0.0], [1.0]))
+    with pytest.raises(ValueError, match="y_true has masked entries"):
+        metrics.crps(np.ma.masked_array([1.0], [True]), ([0.0], [1.0]))
+    for day in (np.datetime64("2020"), np.timedelta64(1, "D")):
+        for labels in ([day], np.array([day]), np.array([day], dtype=object)):
+            with pytest.raises(ValueError, match="y_true has dates or times"):
+                metrics.crps(labels, ([0.0], [1.0]))
     with pytest.raises(ValueError, match="level must be a number from 0 to 1"):
         metrics.sharpness(([0.0], [1.0]), -0.1)
     with pytest.raises(ValueError, match="levels must be numbers from 0 to 1"):
         metrics.calibration_table([1.0], ([0.0], [1.0]), [50, 90])
+
+
+@pytest.mark.parametrize("size", [1e-200, 1.0, 1e200])
+def test_the_square_of_an_error_may_be_out_of_range(size):
+    labels = size * np.array([3.0, -4.0, 0.0])
+    prediction = np.zeros(3), np.full(3, size)
+    assert metrics.rmse(labels, prediction) == pytest.approx(size * np.sqrt(25 / 3), rel=1e-15)
+    assert metrics.rmse(np.zeros(3), prediction) == 0.0

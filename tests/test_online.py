@@ -260,17 +260,21 @@ def interrupt_at(monkeypatch, name, call):
 
 @pytest.mark.parametrize("n_jobs", [1, 2])
 @pytest.mark.parametrize(
-    ("name", "call", "n_learned"),
+    ("name", "call", "n_fitted", "n_learned"),
     [
-        ("copy_tree", 3, 0),  # before any tree has changed: nothing is learned
-        ("learn_more", 1, 120),  # then what was begun is finished
-        ("learn_more", 3, 120),
-        ("renew", 2, 120),
+        ("copy_tree", 3, 200, 0),  # trees without room are copied, and the copies are dropped
+        ("learn_more", 3, 200, 0),
+        ("learn_more", 1, 150, 120),  # what has begun to change trees in place is finished
+        ("learn_more", 3, 150, 120),
+        ("renew", 2, 150, 120),
     ],
 )
-def test_an_interrupt_leaves_the_forest_whole(monkeypatch, name, call, n_learned, n_jobs):
+def test_an_interrupt_leaves_the_forest_whole(monkeypatch, name, call, n_fitted, n_learned, n_jobs):
     X, y = stream(400)
-    model, twin = (forest(n_jobs=n_jobs).fit(X[:200], y[:200]) for _ in range(2))
+    model, twin = (forest(n_jobs=n_jobs).fit(X[:n_fitted], y[:n_fitted]) for _ in range(2))
+    if n_fitted < 200:  # afterwards the trees have room
+        for each in (model, twin):
+            each.partial_fit(X[n_fitted:200], y[n_fitted:200])
     with monkeypatch.context() as patch:
         interrupt_at(patch, name, call)
         with pytest.raises(KeyboardInterrupt):

@@ -154,11 +154,12 @@ class CalibratedDistribution:
 
     def mean(self) -> NDArray[np.float64]:
         """Return the predictive means, shape (n_rows,)."""
-        return np.asarray(self._midpoints()[1].mean(axis=1))
+        middle, away = self._from_the_middle()
+        return np.asarray(middle + away.mean(axis=1))
 
     def var(self) -> NDArray[np.float64]:
         """Return the predictive variances, shape (n_rows,)."""
-        return np.asarray(self._midpoints()[1].var(axis=1))
+        return np.asarray(self._from_the_middle()[1].var(axis=1))
 
     def std(self) -> NDArray[np.float64]:
         """Return the predictive standard deviations, shape (n_rows,)."""
@@ -179,6 +180,16 @@ class CalibratedDistribution:
         """Return the forest's levels of the ends of intervals, shape (n_levels, 2)."""
         ends = np.stack([0.5 - 0.5 * levels, 0.5 + 0.5 * levels], axis=1)
         return np.sort(_outward(self._reference, self._rank_of(ends), is_lower=ends < 0.5))
+
+    def _from_the_middle(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return the middle quantile, and how far the others are from it.
+
+        Where labels are large and close to each other, these differences are exact, and the mean of
+        the quantiles is not.
+        """
+        quantiles = self._midpoints()[1]
+        middle = quantiles[:, _N_QUANTILES // 2]
+        return middle, quantiles - middle[:, None]
 
     def _midpoints(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return levels that represent equal shares, and the quantiles there."""

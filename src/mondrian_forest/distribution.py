@@ -221,7 +221,11 @@ class PredictiveDistribution:
         return self._at(kernels.crps, y)
 
     def quantile(self, q: ArrayLike) -> NDArray[np.float64]:
-        """Return quantiles: the inverse of the cdf.
+        """Return quantiles: the smallest numbers at which the cdf reaches a level.
+
+        With y the quantile of level q, ``cdf(y) >= q`` and ``cdf(x) <= q`` for all x below y, both
+        up to 1e-12. ``cdf(y)`` is q, but for components so narrow that float64 has few numbers in
+        them: there the cdf has steps.
 
         Parameters
         ----------

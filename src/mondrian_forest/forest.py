@@ -6,10 +6,7 @@ import copy
 import logging
 import math
 import os
-import re
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
 from numbers import Integral, Real
 from typing import Any, TypeGuard
 
@@ -73,10 +70,16 @@ from ._core.spread import (
     stretch,
 )
 from ._core.tree import MOST_FEATURES, Tree, parents_first
+from ._parallel import Run, threads
+from ._sharing import read as read_from
+from ._sharing import write as write_to
+from ._validation import refuse_what_is_no_number
 from ._version import __version__
 from .distribution import PredictiveDistribution
-from .importance import MOST_ROWS, Predict, learn_weights
-from .persistence import ModelFileError, read, write
+from .importance import MOST_ROWS, Predict, gains, learn_weights
+from .outliers import MOST_ROWS as MOST_WARP_ROWS
+from .outliers import LabelLimits, Warp, learn_limits, learn_warp, warn_of_limits
+from .persistence import ModelFileError, fault_of_trees, read, write
 from .trend import fit_trend
 
 PAPER: dict[str, Any] = {
@@ -85,6 +88,7 @@ PAPER: dict[str, Any] = {
     "n_candidate_splits": 1,
     "feature_weights": None,
     "spread": 1.0,
+    "robust": False,
 }
 """The parameters that make a forest that of the paper: ``MondrianForestRegressor(**PAPER)``."""
 
@@ -100,7 +104,8 @@ _LARGEST_LABEL = 1e150
 _FEWEST_ROWS_FOR_THREADS = 100
 """Fewer rows are learned, and predicted, faster than threads start."""
 _WIDEST = 2.0
-"""How many times the known feature range rows may span before trees are sampled anew."""
+"""How many times the known feature range rows may span before trees are sampled anew. If a warp is
+learned, it is also learned again where they span less than a half of it."""
 _FEWEST_ROWS_FOR_SPREAD = 50
 _MOST_SPREAD_ROWS = 1000
 """On so many rows the spread is learned, at most; where a tenth of all are fewer, on other tenths,
@@ -167,6 +172,10 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
         Stretches the predictive distributions about their means, by this factor. "auto": by factors
         that depend on the standard deviation, with a shape; learned on rows that are predicted
         before they are learned, at the fit and from then on.
+    robust : bool, default=True
+        Keep single extreme values from ruling the forest. Features are mapped to [0, 1] through
+        quantiles, not by minimum and maximum. A label that is more than 20 times as far from the
+        median as 99% of the labels is learned as if it were just as far, with a warning.
     trend : None or "linear", default=None
         "linear": a linear function is fitted by ridge regression, once, and the forest learns what
         is left. For data with a trend that goes on beyond them.
@@ -189,7 +198,7 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
         labels repeat: a twelfth of the squared resolution of y, and at least 1e-5 of its variance.
     feature_range : tuple (low, high), default=None
         Ends of the range of each feature, numbers or arrays of shape (n_features,). Features are
-        mapped from it to [0, 1]; values outside are allowed. None: minimum and maximum in X.
+        mapped from it to [0, 1] by a straight line; values outside are allowed. None: found in X.
     lifetime : float, default=inf
         Nodes are not split after this time. A box is cut at a rate that is the sum of its side
         lengths, after features are mapped to [0, 1]: by time t, a feature alone has t cuts on
@@ -210,7 +219,8 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
         Log density of the training labels given each tree, for comparing hyperparameters under
         the model. Only for the hierarchical posterior.
     feature_range_ : tuple of two ndarrays of shape (n_features,)
-        The range that is mapped to [0, 1].
+        The range that is mapped to [0, 1]: that which was given, or if the forest is ``robust``
+        from the 1% to the 99% quantile, else from minimum to maximum.
     feature_weights_ : ndarray of shape (n_features,)
         The rates in use; their mean is 1.
     feature_importances_ : ndarray of shape (n_features,)
@@ -233,6 +243,13 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
     integrates it out: mean and variance of each component are exact, and far from all data a
     prediction is ``N(prior_mean_, prior_scale_ / 2 + noise_variance_)``. Sample weights are not
     supported.
+
+    Threads may share a forest. Predictions, ``save``, pickling and copying see it as it was before
+    or after a call of ``fit``, ``partial_fit`` or ``freeze`` in another thread, never in between.
+    Calls that change it take turns. An error or an interrupt (Ctrl-C) leaves the forest as it was
+    before the call, or as it would have been after it; ``n_samples_seen_`` tells which.
+    ``trees_`` are views: they change when rows are learned. Parameters must not be set while
+    another thread uses the forest.
 
     References
     ----------
@@ -261,6 +278,7 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
         n_candidate_splits: int | str = "n_features",
         feature_weights: ArrayLike | str | None = "auto",
         spread: float | str = "auto",
+        robust: bool = True,
         trend: str | None = None,
         hyperparameters: str = "heuristic",
         prior_mean: float | None = None,
@@ -278,6 +296,7 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
         self.n_candidate_splits = n_candidate_splits
         self.feature_weights = feature_weights
         self.spread = spread
+        self.robust = robust
         self.trend = trend
         self.hyperparameters = hyperparameters
         self.prior_mean = prior_mean
@@ -294,6 +313,13 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
     spread_: Spread
     n_samples_seen_: int
     _review_at: int
+    _warp: Warp | None
+    _label_limits: LabelLimits
+    _scaling: tuple[float, NDArray[np.float64], NDArray[np.float64]]
+    _unfinished: tuple[int, bool]
+    """Set while rows join the trees: up to which row, and if hyperparameters are new."""
+    _is_mapped = False
+    """Whether the boxes are in a model file, where they are not checked before they are needed."""
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> MondrianForestRegressor:
         """Fit the forest to training data, forgetting any earlier fit.
@@ -308,36 +334,22 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
         -------
         self
         """
-        with self._unchanged_by_errors():
-            self._fit(X, y)
+        write_to(self, lambda draft: draft._fit(X, y))
         return self
-
-    @contextmanager
-    def _unchanged_by_errors(self) -> Iterator[None]:
-        """Leave the forest as it was when an error or an interrupt comes in between.
-
-        What is inside may replace attributes but not change the arrays that they refer to, except
-        for room that is not in use.
-        """
-        before = self.__dict__.copy()
-        if "_random_states" in before:  # which are advanced in place
-            before["_random_states"] = self._random_states.copy()
-        try:
-            yield
-        except BaseException:
-            self.__dict__.clear()
-            self.__dict__.update(before)
-            raise
 
     def _fit(self, X: ArrayLike, y: ArrayLike) -> None:
         self._check_parameters()
+        for name in ("_log_likelihoods", "_is_mapped"):  # of a frozen forest, of a loaded one
+            self.__dict__.pop(name, None)
         table, labels = self._check_data(X, y, reset=True)
         n_rows, n_features = table.shape
+        self._label_limits = learn_limits(labels) if self.robust else LabelLimits()
+        labels = self._within_limits(labels)
         nothing = np.full(n_features, np.inf)
         self._seen_range = nothing, -nothing
         self._seen_range, label_sums, _ = self._survey(table, labels)
         random = self._begin(n_rows, n_features)
-        feature_range = self._find_feature_range(n_features)
+        self._learn_scaling(table, random)
         n_turns = _MOST_SPREAD_TURNS if self.trend is None else ONE_TURN
         held = self._choose_spread_rows(n_rows, n_turns, random)
         self._resolution = resolution_of(labels)
@@ -348,8 +360,7 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
             self._trend = fit_trend(_plain_blocks(table), labels, is_used, self._seen_range)
             labels = self._without_trend(table, labels)
             label_sums = LabelSums(n_rows, *survey_labels(labels)[:2])
-        self.feature_weights_ = self._find_weights(table, labels, held, feature_range, random)
-        self._set_feature_range(*feature_range)
+        self._weigh(self._find_weights(table, labels, held, random))
         self._rows = self._scale(table)
         self._labels = labels.copy()
         self._has_rescaled = False
@@ -371,6 +382,13 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
                 self._grove = linked(self._grove)
                 self._extend_all(n_rows, is_due=False)
         self._maximise_evidence()
+
+    def _within_limits(self, labels: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return labels as they are learned, with a warning where that is not as they are."""
+        learned = self._label_limits.apply(labels)
+        if learned is not labels:
+            warn_of_limits(self._label_limits, stacklevel=7)
+        return learned
 
     def _begin(self, n_rows: int, n_features: int) -> np.random.Generator:
         """Set what trees need beside rows: settings and random streams; return another stream."""
@@ -405,7 +423,6 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
         table: NDArray[Any],
         labels: NDArray[np.float64],
         held: NDArray[np.int64],
-        feature_range: tuple[NDArray[np.float64], NDArray[np.float64]],
         random: np.random.Generator,
     ) -> NDArray[np.float64]:
         """Return the rate of each feature, given or learned on rows that are not held back."""
@@ -424,7 +441,9 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
             return np.ones(1)
         free = np.setdiff1d(np.arange(n_rows), held)
         chosen = random.choice(free, min(len(free), MOST_ROWS), replace=False)
-        low, high = feature_range
+        if self._warp is not None:
+            return self._learn_weights(self._warp.apply(table[chosen]), labels[chosen], random)
+        low, high = self.feature_range_
         # In units of the range, halved: the range of a float64 has no width in float64.
         size = 0.5 * high - 0.5 * low
         with np.errstate(over="ignore"):
@@ -438,17 +457,19 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
 
         def learn(
             weights: NDArray[np.float64], rows: NDArray[np.float64], labels: NDArray[np.float64]
-        ) -> Predict:
+        ) -> tuple[Predict, NDArray[np.float64]]:
             small: MondrianForestRegressor = clone(self).set_params(
                 n_estimators=min(self.n_estimators, 20),
                 feature_weights=weights,
                 feature_range=(0.0, 1.0),
                 spread=1.0,
+                robust=False,
                 trend=None,
                 hyperparameters="heuristic",
                 random_state=int(random.integers(2**31)),
             )
-            return small.fit(rows, labels).predict  # type: ignore[return-value]
+            small.fit(rows, labels)
+            return small.predict, gains(small.trees_, rows.shape[1])  # type: ignore[return-value]
 
         with parallel_config("threading"):  # these are too small to be worth sending elsewhere
             return learn_weights(np.clip(rows, -FARTHEST, FARTHEST), labels, learn, random)
@@ -460,12 +481,11 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
         chosen = random.choice(n_rows, min(n_rows, MOST_ROWS), replace=False)
         old = self.feature_weights_
         rows = self._rows[chosen] / old  # the smallest one learned is far from zero
-        self.feature_weights_ = self._learn_weights(rows, self._labels[chosen], random)
+        self._weigh(self._learn_weights(rows, self._labels[chosen], random))
         rescaled = empty(self._rows.shape, np.float32)
         known = self._rows[:n_rows] * (self.feature_weights_ / old)
         np.clip(known, -FARTHEST, FARTHEST, out=rescaled[:n_rows])
         self._rows = rescaled
-        self._set_feature_range(*self.feature_range_)
 
     def _without_trend(
         self, table: NDArray[Any], labels: NDArray[np.float64]
@@ -543,16 +563,23 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
         self._in_threads(measure_part, len(parts))
         return record
 
+    def _seeks_evidence(self) -> bool:
+        return (
+            self.hyperparameters == "marginal_likelihood"
+            and self._settings.posterior == HIERARCHICAL
+            and self.n_samples_seen_ >= _FEWEST_ROWS_FOR_EVIDENCE
+        )
+
     def _maximise_evidence(self) -> None:
-        """Set the hyperparameters that were not given to those that make the labels likeliest."""
-        if (
-            self.hyperparameters != "marginal_likelihood"
-            or self._settings.posterior != HIERARCHICAL
-            or self.n_samples_seen_ < _FEWEST_ROWS_FOR_EVIDENCE
-        ):
+        """Set the hyperparameters that were not given to those that make the labels likeliest.
+
+        The posteriors of all trees are renewed in place, so nobody else may know these trees.
+        """
+        if not self._seeks_evidence():
             return
         grove = self._grove
-        orders = [parents_first(tree.nodes, tree.depth) for tree in self.trees_]
+        trees = [grove.tree(number) for number in range(grove.n_trees)]
+        orders = [parents_first(tree.nodes, tree.depth) for tree in trees]
 
         def evaluate(tried: Hyperparameters) -> tuple[float, NDArray[np.float64]]:
             found = np.empty((grove.n_trees, 1 + len(TUNABLE)))
@@ -572,14 +599,7 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
         start = self._hyperparameters()
         best = maximise_evidence(evaluate, start, self.n_samples_seen_, minimize, free)
         _, self.prior_scale_, self.prior_rate_, self.noise_variance_ = best
-        try:
-            self._in_threads(
-                lambda number: renew(grove, number, self._settings, best), grove.n_trees
-            )
-        except BaseException:  # all trees must have the same hyperparameters
-            for number in range(grove.n_trees):
-                renew(grove, number, self._settings, best)
-            raise
+        self._in_threads(lambda number: renew(grove, number, self._settings, best), grove.n_trees)
 
     def partial_fit(self, X: ArrayLike, y: ArrayLike) -> MondrianForestRegressor:
         """Learn more rows, in time that grows like the logarithm of the rows seen.
@@ -605,8 +625,21 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
         -------
         self
         """
-        if not hasattr(self, "_grove"):
-            return self.fit(X, y)
+
+        def change(draft: MondrianForestRegressor) -> None:
+            if hasattr(draft, "_grove"):
+                draft._learn_more(X, y)
+            else:
+                draft._fit(X, y)
+
+        write_to(self, change)
+        return self
+
+    def _learn_more(self, X: ArrayLike, y: ArrayLike) -> None:
+        """Prepare all that changes with new rows; they join the trees in ``_finish``.
+
+        Arrays that others know are not changed, except for room that is not in use.
+        """
         if self._is_frozen():
             raise ValueError(
                 "This forest has dropped its training rows with freeze() and cannot learn more: "
@@ -616,8 +649,11 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
         seen_range, new_sums, is_sound = self._survey(table, labels)
         if not is_sound:  # only what is plain has not been checked yet: this says what is wrong
             self._check_data(X, y, reset=False)
+        learned = self._within_limits(labels)
         if self._trend is not None:
-            labels = self._without_trend(table, labels)
+            learned = self._without_trend(table, learned)
+        if learned is not labels:
+            labels = learned
             new_sums = LabelSums(len(labels), *survey_labels(labels)[:2])
         begin = self.n_samples_seen_
         end = begin + len(labels)
@@ -626,44 +662,65 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
         if is_due:
             self._check_parameters()
             self._check_labels(label_sums)
-        must_widen = is_due and self._has_outgrown_its_range(*seen_range)
-        must_weigh = (
+        self._random_states = self._random_states.copy()
+        if isinstance(self.spread, str):
+            scored = slice(-begin % _SPREAD_EVERY, None, _SPREAD_EVERY)
+            if len(labels[scored]) > 0 and begin >= _FEWEST_ROWS_FOR_SPREAD:
+                self._learn_spread(self._scale(table[scored]), labels[scored])
+        self._seen_range = seen_range
+        self._label_sums = label_sums
+        must_resample = is_due and self._has_outgrown_its_range()
+        if must_resample:
+            self._widen_range()
+        self._make_room(end)
+        self._scale(table, self._rows[begin:end])
+        self._labels[begin:end] = labels
+        self.n_samples_seen_ = end
+        if is_due:
+            must_resample |= self._renew_warp()
+            if self._trend is None:  # else the stored labels are not those that were given
+                must_resample |= self._review_labels()
+                self._resolution = resolution_of(self._labels[:end])
+            self._estimate(self._label_sums)
+        if (
             isinstance(self.feature_weights, str)
             and self.n_features_in_ > 1
             and bool(np.all(self.feature_weights_ > 0.0))  # else given ones, when it was fitted
             and any(begin < number <= end for number in _WEIGHTS_AT)
-        )
-        must_resample = must_widen or must_weigh
-        with self._unchanged_by_errors():
-            if not self._random_states.flags.writeable:  # memory-mapped from a pickle
-                self._random_states = self._random_states.copy()
-            if isinstance(self.spread, str):
-                scored = slice(-begin % _SPREAD_EVERY, None, _SPREAD_EVERY)
-                if len(labels[scored]) > 0 and begin >= _FEWEST_ROWS_FOR_SPREAD:
-                    self._learn_spread(self._scale(table[scored]), labels[scored])
-            self._seen_range = seen_range
-            self._label_sums = label_sums
-            if must_widen:
-                self._widen_range()
-            self._make_room(end)
-            self._scale(table, self._rows[begin:end])
-            self._labels[begin:end] = labels
-            self.n_samples_seen_ = end
+        ):
+            self._learn_weights_again()
+            must_resample = True
+        if must_resample:
+            self._sample_all()
             if is_due:
-                if self._trend is None:  # else the stored labels are not those that were given
-                    self._resolution = resolution_of(self._labels[:end])
-                self._estimate(label_sums)
-            if must_weigh:
-                self._learn_weights_again()
-            if must_resample:
-                self._sample_all()
-            else:
-                self._make_room_in_trees(end)
-        if not must_resample:
-            self._extend_all(end, is_due)
-        if is_due:
+                self._maximise_evidence()
+            return
+        self._make_room_in_trees(end)
+        self._unfinished = end, is_due
+        if is_due and self._seeks_evidence():  # which has to see the rows in the trees
+            self._copy_trees()
+            self._finish()
             self._maximise_evidence()
-        return self
+
+    def _review_labels(self) -> bool:
+        """Find the limits of labels again; return if labels that were learned lie outside."""
+        if not self.robust:
+            return False
+        known = self._labels[: self.n_samples_seen_]
+        self._label_limits = learn_limits(known)
+        learned = self._label_limits.apply(known)
+        if learned is known:
+            return False
+        warn_of_limits(self._label_limits, stacklevel=7)
+        self._labels = enlarge(learned, len(self._labels))
+        self._label_sums = LabelSums(len(learned), *survey_labels(learned)[:2])
+        return True
+
+    def _finish(self) -> None:
+        """Let the rows join the trees, where that has been prepared."""
+        if "_unfinished" in self.__dict__:
+            self._extend_all(*self._unfinished)
+            self.__dict__.pop("_unfinished", None)
 
     def freeze(self) -> MondrianForestRegressor:
         """Drop the training rows, and all that only learning needs; predictions stay the same.
@@ -674,14 +731,17 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
         -------
         self
         """
+        write_to(self, MondrianForestRegressor._drop_rows)
+        return self
+
+    def _drop_rows(self) -> None:
         check_is_fitted(self, "_grove")
         if not self._is_frozen():
             if self._settings.posterior == HIERARCHICAL:
-                self._log_likelihoods = self.log_marginal_likelihood_
+                self._log_likelihoods = self._find_log_likelihoods()
             self._grove = without_rows(self._grove)
             self._rows, self._labels = self._rows[:0].copy(), self._labels[:0].copy()
             self._spread_record = self._spread_record[:0].copy()
-        return self
 
     def save(self, path: str | os.PathLike[str], *, rows: bool = True) -> None:
         """Write the fitted forest to a file that is safe to open anywhere.
@@ -703,17 +763,28 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
         self, path: str | os.PathLike[str], *, rows: bool = True, table: str | None = None
     ) -> None:
         """Save, with a text that says how tables become features."""
-        check_is_fitted(self, "_grove")
-        self._check_parameters()  # set after the fit, they might be refused when it is loaded
-        forest = self if rows else copy.copy(self).freeze()
-        names = getattr(self, "feature_names_in_", None)
-        state = forest.__getstate__() | {
-            "parameters": self.get_params(deep=False),
-            "hyperparameters": self._hyperparameters(),
-            "feature_names": None if names is None else names.tolist(),
-            "table": table,
-        }
-        write(path, state, __version__)
+
+        def look(view: MondrianForestRegressor) -> None:
+            check_is_fitted(view, "_grove")
+            view._check_parameters()  # set after the fit, they might be refused when it is loaded
+            state = view.__dict__
+            if not rows:
+                frozen = object.__new__(type(view))
+                frozen.__dict__.update(state)
+                frozen._drop_rows()
+                state = frozen.__dict__
+            names = state.get("feature_names_in_")
+            state = state | {
+                "parameters": view.get_params(deep=False),
+                "hyperparameters": view._hyperparameters(),
+                "feature_names": None if names is None else names.tolist(),
+                "table": table,
+                "_rows": state["_rows"][: view.n_samples_seen_],
+                "_labels": state["_labels"][: view.n_samples_seen_],
+            }
+            write(path, state, __version__)
+
+        read_from(self, look)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], *, mmap: bool = False) -> MondrianForestRegressor:
@@ -726,10 +797,12 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
         ----------
         path : str or path
         mmap : bool, default=False
-            Leave the arrays in the file and read what predictions ask for, when they do. Whatever
-            could lead the engine astray is still checked, but not that numbers are as they were
-            written. The file must not be cut short while the forest is in use; saving another
-            forest under the same name is fine.
+            Leave the boxes of the nodes, which are most of the file, where they are, and read those
+            that predictions ask for when they do. Everything else is read and checked as usual;
+            boxes are checked before the forest learns more. Saving another forest under the same
+            name is fine, since the old file stays until nobody uses it. What happens when another
+            program changes the file in place is undefined: predictions may be wrong, and if the
+            file is cut short, the system may end the process.
 
         Returns
         -------
@@ -752,16 +825,17 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
         forest.prior_mean_, forest.prior_scale_, forest.prior_rate_, forest.noise_variance_ = (
             state.pop("hyperparameters")
         )
-        feature_range = state.pop("feature_range")
+        weights = state.pop("feature_weights_")
         forest.__dict__.update(state)
-        forest._set_feature_range(*feature_range)
+        forest._weigh(weights)
         return forest, table
 
     @property
     def trees_(self) -> list[Tree]:
-        """The trees, as flat arrays."""
+        """The trees, as flat arrays: views, which change when rows are learned."""
         check_is_fitted(self, "_grove")
-        return [self._grove.tree(number) for number in range(self._grove.n_trees)]
+        grove: Grove = read_from(self, lambda view: view._grove)
+        return [grove.tree(number) for number in range(grove.n_trees)]
 
     @property
     def log_marginal_likelihood_(self) -> NDArray[np.float64]:
@@ -769,6 +843,9 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
         check_is_fitted(self, "_grove")
         if self._settings.posterior != HIERARCHICAL:
             raise AttributeError("Only the hierarchical posterior has a log_marginal_likelihood_.")
+        return read_from(self, MondrianForestRegressor._find_log_likelihoods)
+
+    def _find_log_likelihoods(self) -> NDArray[np.float64]:
         if self._is_frozen():
             return self._log_likelihoods.copy()
         hyperparameters = self._hyperparameters()
@@ -795,40 +872,38 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
         std : ndarray of shape (n_samples,), only with ``return_std=True``
             Of a new label: noise included.
         """
+        moments, spread = read_from(self, lambda view: (view._predict_moments(X), view.spread_))
+        if not return_std:
+            return np.asarray(moments.mean)
+        variance = moments.noise + moments.posterior + moments.branching + moments.between_trees
+        std = np.sqrt(variance)
+        return moments.mean, spread.factor_at(std) * std
+
+    def _predict_moments(self, X: ArrayLike) -> ForestMoments:
+        """Predict mean and parts of the variance, not stretched."""
         ensemble = self._ensemble()
         table = self._check_table(X)
-        n_threads = self._n_threads() if len(table) >= _FEWEST_ROWS_FOR_THREADS else 1
-
-        def predict_all(run: Callable[..., Iterable[None]]) -> ForestMoments:
-            return _join_moments(
-                [
-                    predict_moments(ensemble, self._scale(table[rows]), n_threads, run)
-                    for rows in _slices(len(table), _largest_block(_LARGEST_BLOCK, ensemble.depth))
-                ]
-            )
-
+        blocks = _slices(len(table), _largest_block(_LARGEST_BLOCK, ensemble.depth))
         elsewhere = self._other_processes() if len(table) >= _FEWEST_ROWS_FOR_THREADS else None
         if elsewhere is not None:
             n_trees = len(ensemble.sizes)
             parts = group_parts(ensemble, max(1, int(effective_n_jobs(self.n_jobs))))
-            blocks = []
-            for rows in _slices(len(table), _largest_block(_LARGEST_BLOCK, ensemble.depth)):
+            found = []
+            for rows in blocks:
                 scaled = self._scale(table[rows])
-                found = elsewhere(delayed(average_part)(part, scaled, n_trees) for part in parts)
-                blocks.append(merge_parts(ensemble, found))
-            moments = _join_moments(blocks)
-        elif n_threads == 1:
-            moments = predict_all(map)
+                each = elsewhere(delayed(average_part)(part, scaled, n_trees) for part in parts)
+                found.append(merge_parts(ensemble, each))
         else:
-            with ThreadPoolExecutor(n_threads) as executor:
-                moments = predict_all(executor.map)
+            n_threads = self._n_threads_for(len(table))
+            with threads(n_threads) as run:
+                found = [
+                    predict_moments(ensemble, self._scale(table[rows]), n_threads, run)
+                    for rows in blocks
+                ]
+        moments = _join_moments(found)
         if self._trend is not None:
             moments.mean[:] += self._trend.at(table)
-        if not return_std:
-            return moments.mean
-        variance = moments.noise + moments.posterior + moments.branching + moments.between_trees
-        std = np.sqrt(variance)
-        return moments.mean, self.spread_.factor_at(std) * std
+        return moments
 
     def predict_distribution(self, X: ArrayLike) -> PredictiveDistribution:
         """Predict the distribution of the label of each row.
@@ -845,7 +920,7 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
         -------
         PredictiveDistribution
         """
-        blocks = list(self._predict_blocks(X))
+        blocks = read_from(self, lambda view: list(view._predict_blocks(X)))
         return PredictiveDistribution(
             _join_mixtures([mixture for _, mixture in blocks]),
             _join_moments([moments for moments, _ in blocks]),
@@ -894,12 +969,18 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
         -------
         ndarray of shape (n_samples, n_estimators)
         """
-        trees = self.trees_
+        return read_from(self, lambda view: view._apply(X))
+
+    def _apply(self, X: ArrayLike) -> NDArray[np.int32]:
+        ensemble = self._ensemble()
         rows = self._scale(self._check_table(X))
-        leaves = np.empty((len(trees), len(rows)), dtype=np.int32)
-        self._in_threads(
-            lambda number: find_leaves(trees[number].nodes, rows, leaves[number]), len(trees)
-        )
+        leaves = np.empty((len(ensemble.sizes), len(rows)), dtype=np.int32)
+
+        def find(number: int) -> None:
+            nodes = ensemble.nodes[number, : ensemble.sizes[number]]
+            find_leaves(nodes, rows, leaves[number])
+
+        self._in_threads(find, len(leaves))
         return np.ascontiguousarray(leaves.T)
 
     @property
@@ -917,6 +998,9 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
     def _n_threads(self) -> int:
         _check_n_jobs(self.n_jobs)
         return min(int(effective_n_jobs(self.n_jobs)), _N_CPUS)
+
+    def _n_threads_for(self, n_rows: int) -> int:
+        return self._n_threads() if n_rows >= _FEWEST_ROWS_FOR_THREADS else 1
 
     def _other_processes(self) -> Parallel | None:
         """Return how to use other processes, if joblib is configured to.
@@ -970,12 +1054,11 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
     def _extend_all(self, end: int, is_due: bool) -> None:
         """Let the rows up to ``end`` join all trees; after new hyperparameters, renew posteriors.
 
-        Rows must be in all trees or in none, so what an interrupt cuts short is finished first. It
-        comes between kernels, never within one.
+        Trees that have these rows are left as they are, so that a call that was interrupted can be
+        repeated. Interrupts come between kernels, never within one.
         """
         hyperparameters = self._hyperparameters()
         grove = self._grove
-        n_trees = grove.n_trees
 
         def extend(first: int, stop: int) -> None:
             learn_more(
@@ -995,25 +1078,17 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
             if is_due:
                 renew(grove, number, self._settings, hyperparameters)
 
-        if not is_due and end - grove.n_rows(0) < _FEWEST_ROWS_FOR_THREADS:
-            extend(0, n_trees)
-            return
-        try:
-            self._in_threads(extend_one, n_trees)
-        except BaseException:
-            for number in range(n_trees):
-                extend_one(number)
-            raise
+        n_new = end - min(grove.n_rows(number) for number in range(grove.n_trees))
+        if not is_due and n_new < _FEWEST_ROWS_FOR_THREADS:
+            extend(0, grove.n_trees)
+        else:
+            self._in_threads(extend_one, grove.n_trees)
 
     def _in_threads(self, act: Callable[[int], None], n_parts: int) -> None:
         """Act on each number, of a tree or of another part of the work."""
-        n_threads = self._n_threads()
-        if n_threads == 1 or n_parts == 1:
-            for number in range(n_parts):
-                act(number)
-        else:
-            with ThreadPoolExecutor(n_threads) as executor:  # which waits for what has begun
-                list(executor.map(act, range(n_parts)))
+        with threads(min(self._n_threads(), n_parts)) as run:
+            for _ in run(act, range(n_parts)):
+                pass
 
     def _make_room(self, n_rows: int) -> None:
         """Enlarge the arrays of rows if they cannot hold ``n_rows``, at least twofold."""
@@ -1022,34 +1097,37 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
             self._rows, self._labels = enlarge(self._rows, room), enlarge(self._labels, room)
 
     def _make_room_in_trees(self, n_rows: int) -> None:
+        if not self._grove.has_room(n_rows):
+            self._copy_trees()
+
+    def _copy_trees(self) -> None:
+        """Replace the trees by a copy that nobody else knows, and that can learn more."""
         old = self._grove
-        if old.has_room(n_rows):
-            return
         new = allocate_to_grow(old.n_trees, *self._rows.shape)
         self._in_threads(lambda number: copy_tree(old, number, new), old.n_trees)
+        if self._is_mapped:  # somebody may have changed the file since it was loaded
+            fault = fault_of_trees(new, self._rows, old.n_rows(0), self._settings.posterior)
+            if fault:
+                raise ModelFileError(
+                    f"The model file has changed since it was loaded with mmap=True: {fault}."
+                )
+            self._is_mapped = False
         self._grove = new
 
-    def _has_outgrown_its_range(
-        self, seen_low: NDArray[np.float64], seen_high: NDArray[np.float64]
-    ) -> bool:
-        if self.feature_range is not None:
+    def _has_outgrown_its_range(self) -> bool:
+        if self.feature_range is not None or self._warp is not None:
             return False
-        low, high = self.feature_range_
+        (low, high), (seen_low, seen_high) = self.feature_range_, self._seen_range
         with np.errstate(over="ignore"):
             is_wide = 0.5 * seen_high - 0.5 * seen_low > _WIDEST * (0.5 * high - 0.5 * low)
         return bool(np.any(is_wide & (self.feature_weights_ > 0.0)))
 
     def _widen_range(self) -> None:
         """Set the feature range to what was seen, and rescale the stored rows."""
-        if not self._has_rescaled:
-            _LOGGER.info(
-                "Rows span more than %g times the feature range: it is widened, and all trees are "
-                "sampled anew, now and whenever this happens again; feature_range avoids it.",
-                _WIDEST,
-            )
-            self._has_rescaled = True
+        self._tell_of_rescaling()
         unit, shifted_low, width = self._scaling
-        self._set_feature_range(*self._seen_range)
+        self.feature_range_ = self._seen_range
+        self._weigh(self.feature_weights_)
         new_unit, new_shifted_low, new_width = self._scaling
         rescaled = empty(self._rows.shape, np.float32)
         width = np.where(np.isinf(width), 0.0, width)
@@ -1059,6 +1137,41 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
                 new_width * (0.5 / new_unit)
             )
         self._rows = rescaled
+
+    def _renew_warp(self) -> bool:
+        """Learn the warp again if the bulk of the rows spans much more, or less, than it did.
+
+        The stored rows are warped anew then. Returns whether that was so.
+        """
+        warp = self._warp
+        if warp is None:
+            return False
+        width = np.where(np.isinf(self._scaling[2]), 0.0, self._scaling[2])
+        some = self._rows[: self.n_samples_seen_ : -(-self.n_samples_seen_ // MOST_WARP_ROWS)]
+        some = some * width
+        margin = len(some) // 100
+        low, high = np.sort(some, axis=0)[[margin, -1 - margin]]
+        span = high - low  # it was 1, or nothing
+        if not np.any((span > _WIDEST) | ((span > 0.0) & (span < 1.0 / _WIDEST))):
+            return False
+        self._tell_of_rescaling()
+        self._warp = learn_warp(warp.invert(some))
+        self.feature_range_ = self._warp.ends
+        rescaled = empty(self._rows.shape, np.float32)
+        for rows in _slices(self.n_samples_seen_, 65536):
+            known = warp.invert(self._rows[rows] * width)
+            scale_rows(self._warp.apply(known), *self._scaling, rescaled[rows])
+        self._rows = rescaled
+        return True
+
+    def _tell_of_rescaling(self) -> None:
+        if not self._has_rescaled:
+            _LOGGER.info(
+                "Rows span more than %g times the feature range: it is found again, and all trees "
+                "are sampled anew, now and whenever this happens again; feature_range avoids it.",
+                _WIDEST,
+            )
+            self._has_rescaled = True
 
     def _plain(
         self, X: ArrayLike, y: ArrayLike
@@ -1092,8 +1205,8 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
     def _check_data(
         self, X: ArrayLike, y: ArrayLike, *, reset: bool
     ) -> tuple[NDArray[Any], NDArray[np.float64]]:
-        _refuse_what_is_no_number("X", X)
-        _refuse_what_is_no_number("y", y)
+        refuse_what_is_no_number("X", X)
+        refuse_what_is_no_number("y", y)
         _check_one_target(y)
         table, labels = validate_data(
             self, X, y, dtype=[np.float64, np.float32], y_numeric=True, reset=reset
@@ -1105,15 +1218,32 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
         return table, labels
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave out the room for more rows and nodes."""
-        state: dict[str, Any] = super().__getstate__()
-        if "_grove" in state:
-            state = state | {
-                "_grove": trimmed(self._grove),
-                "_rows": self._rows[: self.n_samples_seen_],
-                "_labels": self._labels[: self.n_samples_seen_],
-            }
-        return state
+        """Return a copy that does not change any more, without the room for more rows and nodes."""
+
+        def look(view: MondrianForestRegressor) -> dict[str, Any]:
+            state: dict[str, Any] = super().__getstate__().copy()
+            state.pop("_gate", None)
+            if "_grove" in state:
+                state |= {
+                    "_grove": trimmed(view._grove),
+                    "_rows": view._rows[: view.n_samples_seen_].copy(),
+                    "_labels": view._labels[: view.n_samples_seen_].copy(),
+                    "_random_states": view._random_states.copy(),
+                }
+            return state
+
+        return read_from(self, look)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> MondrianForestRegressor:
+        """Copy the large arrays once: those of the state belong to nobody else."""
+        other: MondrianForestRegressor = object.__new__(type(self))
+        memo[id(self)] = other
+        state = self.__getstate__()
+        for name in ("_grove", "_rows", "_labels", "_random_states"):
+            if name in state:
+                memo[id(state[name])] = state[name]
+        other.__setstate__(copy.deepcopy(state, memo))
+        return other
 
     def _ensemble(self) -> Ensemble:
         if not hasattr(self, "_grove"):  # asked first, since the call below takes longer
@@ -1134,23 +1264,26 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
         evaluate: Callable[[PredictiveDistribution], NDArray[np.float64]],
     ) -> NDArray[np.float64]:
         """Evaluate the distributions block by block, so that not all components exist at once."""
-        return np.concatenate(
-            [
-                evaluate(PredictiveDistribution(mixture, moments, self.n_jobs))
-                for moments, mixture in self._predict_blocks(X)
-            ]
-        )
+
+        def look(view: MondrianForestRegressor) -> NDArray[np.float64]:
+            return np.concatenate(
+                [
+                    evaluate(PredictiveDistribution(mixture, moments, self.n_jobs))
+                    for moments, mixture in view._predict_blocks(X)
+                ]
+            )
+
+        return read_from(self, look)
 
     def _predict_blocks(self, X: ArrayLike) -> Iterator[tuple[ForestMoments, Mixture]]:
         """Predict distributions, block by block; threads work together on each."""
         ensemble = self._ensemble()
         table = self._check_table(X)
-        n_threads = self._n_threads() if len(table) >= _FEWEST_ROWS_FOR_THREADS else 1
+        n_threads = self._n_threads_for(len(table))
         # Each thread has a workspace for all rows of a block, hence the same limit as for moments.
         largest = min(_LARGEST_BLOCK, n_threads * _LARGEST_MIXTURE_BLOCK // len(ensemble.sizes))
-        with ThreadPoolExecutor(n_threads) as executor:  # which starts them when they are needed
+        with threads(n_threads) as run:
             for rows in _slices(len(table), _largest_block(max(1, largest), ensemble.depth)):
-                run = map if n_threads == 1 else executor.map
                 yield self._predict_block(ensemble, table[rows], n_threads, run)
 
     def _predict_block(
@@ -1158,7 +1291,7 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
         ensemble: Ensemble,
         table: NDArray[Any],
         n_threads: int,
-        run: Callable[..., Iterable[Any]],
+        run: Run,
     ) -> tuple[ForestMoments, Mixture]:
         """Predict rows: what the trees say, stretched, with the trend."""
         moments, mixture = predict_mixture(ensemble, self._scale(table), n_threads, run)
@@ -1174,29 +1307,52 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
         """Validate rows for prediction."""
         if self._is_plain_table(X) and all(is_finite(block) for _, block in _plain_blocks(X)):
             return X
-        _refuse_what_is_no_number("X", X)
+        refuse_what_is_no_number("X", X)
         table: NDArray[Any] = validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
         return table
 
-    def _set_feature_range(self, low: NDArray[np.float64], high: NDArray[np.float64]) -> None:
-        self.feature_range_ = low, high
+    def _learn_scaling(self, table: NDArray[Any], random: np.random.Generator) -> None:
+        """Find how features are mapped to [0, 1], by a warp or by a straight line."""
+        self._warp = None
+        if self.robust and self.feature_range is None:
+            n_rows = len(table)
+            if n_rows > MOST_WARP_ROWS:
+                table = table[np.sort(random.choice(n_rows, MOST_WARP_ROWS, replace=False))]
+            self._warp = learn_warp(table)
+            self.feature_range_ = self._warp.ends
+        else:
+            self.feature_range_ = self._find_feature_range(table.shape[1])
+
+    def _weigh(self, weights: NDArray[np.float64]) -> None:
+        """Set the rate of each feature, and with it the scale of its coordinate."""
+        self.feature_weights_ = weights
+        low, high = self.feature_range_
+        if self._warp is not None:
+            low, high = np.zeros(len(weights)), np.ones(len(weights))
         # Halving keeps the difference of two numbers near the end of the float64 range finite.
         with np.errstate(over="ignore"):
             unit = 1.0 if np.all(np.isfinite(high - low)) else 0.5
         width = unit * high - unit * low
         width[width == 0.0] = unit
         with np.errstate(divide="ignore", over="ignore"):
-            width /= self.feature_weights_  # a feature of weight zero is everywhere at zero
+            width /= weights  # a feature of weight zero is everywhere at zero
         self._scaling = unit, unit * low, width
 
     def _scale(
         self, table: NDArray[Any], out: NDArray[np.float32] | None = None
     ) -> NDArray[np.float32]:
-        """Map features from their range to [0, 1] in float64, then store as float32."""
+        """Map features to [0, 1] in float64, multiply by their rates, then store as float32."""
         scaled = empty(table.shape, np.float32) if out is None else out
         for rows, block in _plain_blocks(table):
-            scale_rows(block, *self._scaling, scaled[rows])
+            warped = block if self._warp is None else self._warp.apply(block)
+            scale_rows(warped, *self._scaling, scaled[rows])
         return scaled
+
+    def _unscale(self, rows: NDArray[Any]) -> NDArray[np.float64]:
+        """Return the features of scaled rows; those of weight zero are at the low end."""
+        unit, shifted_low, width = self._scaling
+        plain = (rows * np.where(np.isinf(width), 0.0, width) + shifted_low) / unit
+        return np.asarray(plain if self._warp is None else self._warp.invert(plain))
 
     def _survey(
         self, table: NDArray[Any], labels: NDArray[np.float64]
@@ -1293,6 +1449,8 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
             raise ValueError(
                 f'spread must be "auto" or a number from 0.001 to 1000, got {self.spread!r}.'
             )
+        if not isinstance(self.robust, bool | np.bool_):
+            raise ValueError(f"robust must be True or False, got {self.robust!r}.")
         if self.trend is not None and not (isinstance(self.trend, str) and self.trend == "linear"):
             raise ValueError(f'trend must be None or "linear", got {self.trend!r}.')
         if not isinstance(self.hyperparameters, str) or self.hyperparameters not in (
@@ -1380,7 +1538,7 @@ def _is_finite_number(value: object) -> bool:
     try:
         return (
             isinstance(value, Real)
-            and not isinstance(value, bool | np.bool)
+            and not isinstance(value, bool | np.bool_)
             and math.isfinite(float(value))
         )
     except OverflowError:  # an integer beyond the floats
@@ -1392,19 +1550,6 @@ def _check_n_jobs(n_jobs: object) -> None:
         not isinstance(n_jobs, Integral) or isinstance(n_jobs, bool) or n_jobs == 0
     ):
         raise ValueError(f"n_jobs must be None or an integer other than 0, got {n_jobs!r}.")
-
-
-def _refuse_what_is_no_number(name: str, data: object) -> None:
-    """Raise a ValueError for dates and masked entries, which would pass as numbers unnoticed."""
-    if np.ma.is_masked(data):
-        raise ValueError(f"{name} has masked entries: fill them in or leave these rows out.")
-    for types in (
-        getattr(getattr(data, "schema", None), "types", ()),  # arrow tables
-        *(getattr(data, attribute, ()) for attribute in ("dtypes", "dtype", "type")),
-    ):
-        each_type = types if hasattr(types, "__iter__") else [types]
-        if any(re.search("date|time|duration", str(each), re.IGNORECASE) for each in each_type):
-            raise ValueError(f"{name} has dates or times: turn them into numbers first.")
 
 
 def _check_one_target(y: ArrayLike) -> None:

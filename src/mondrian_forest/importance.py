@@ -16,14 +16,21 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
+from ._core.tree import NO_CHILD, Tree
+
 N_ROUNDS = 3
 MOST_ROWS = 2500
 """Of the table on which derivatives are learned; a fifth is kept for the comparison."""
 FEWEST_ROWS = 20
 MOST_QUERIES = 20_000
 """Points at which the forest is asked for its prediction, in each round."""
+MOST_FEATURES = 200
+"""Whose derivatives are found, those whose cuts explain most of the labels. A query takes time in
+proportion to the number of features, so that queries for each of them would take its square."""
 STEP = 0.25
 """On either side of a row, in standard deviations of the feature."""
+TAIL = 0.01
+"""The share of rows at either end of a feature that has no say in its standard deviation."""
 
 TOLERANCE = 0.01
 """Of squared errors that differ by a smaller share, the later round's counts as the smaller one."""
@@ -31,7 +38,10 @@ LEAST = 1e-3
 """The smallest rate, as a share of the largest: nothing is written off for good."""
 
 Predict = Callable[[NDArray[np.float64]], NDArray[np.float64]]
-Learn = Callable[[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]], Predict]
+Learn = Callable[
+    [NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]],
+    tuple[Predict, NDArray[np.float64]],
+]
 
 
 def learn_weights(
@@ -48,7 +58,8 @@ def learn_weights(
         In random order, and in units of the range of each feature.
     labels : ndarray of shape (n_rows,)
     learn : callable
-        Takes rates, rows and labels, and returns the prediction of a small forest as a function.
+        Takes rates, rows and labels, and returns the prediction of a small forest as a function,
+        with the gain of each feature.
     random : Generator
     """
     weights = np.ones(rows.shape[1])
@@ -57,10 +68,10 @@ def learn_weights(
     n_kept = len(rows) // 5
     tried, errors = [], []
     for _ in range(N_ROUNDS + 1):
-        predict = learn(weights, rows[n_kept:], labels[n_kept:])
+        predict, gain = learn(weights, rows[n_kept:], labels[n_kept:])
         tried.append(weights)
         errors.append(np.mean((predict(rows[:n_kept]) - labels[:n_kept]) ** 2))
-        slopes = _root_mean_square_slopes(rows, predict, random)
+        slopes = _root_mean_square_slopes(rows, predict, gain, random)
         if not np.nanmax(slopes, initial=0.0) > 0.0:
             break
         slopes = np.maximum(slopes, LEAST * np.nanmax(slopes))
@@ -70,25 +81,52 @@ def learn_weights(
     return tried[int(np.flatnonzero(is_good)[-1])]
 
 
+def gains(trees: list[Tree], n_features: int) -> NDArray[np.float64]:
+    """Return by how much the cuts of each feature reduce the squared deviation of the labels."""
+    found = np.zeros(n_features)
+    for tree in trees:
+        inner = np.flatnonzero(tree.left_child != NO_CHILD)
+        left = tree.left_child[inner]
+        deviation = tree.tallies["squared_deviation"]
+        gain = deviation[inner] - deviation[left] - deviation[left + 1]
+        found += np.bincount(tree.split_feature[inner], gain, n_features)
+    return found
+
+
 def _root_mean_square_slopes(
-    rows: NDArray[np.float64], predict: Predict, random: np.random.Generator
+    rows: NDArray[np.float64],
+    predict: Predict,
+    gain: NDArray[np.float64],
+    random: np.random.Generator,
 ) -> NDArray[np.float64]:
     """Return how steep a prediction is along each feature, by differences about some rows.
 
-    NaN for those that do not move in these rows: that says nothing about others.
+    NaN for those that do not move in these rows: that says nothing about others. Zero for those
+    that explain too little to be looked at.
     """
     n_rows, n_features = rows.shape
-    steps = STEP * rows.std(axis=0)
-    slopes = np.full(n_features, np.nan)
-    moves = np.flatnonzero(steps > 0.0)
-    if len(moves) == 0:
+    steps = STEP * _usual_deviations(rows)
+    moves = steps > 0.0
+    slopes = np.where(moves, 0.0, np.nan)
+    chosen = np.flatnonzero(moves)
+    if len(chosen) > MOST_FEATURES:
+        chosen = np.sort(chosen[np.argsort(-gain[chosen], kind="stable")[:MOST_FEATURES]])
+    if len(chosen) == 0:
         return slopes
-    n_points = min(n_rows, max(MOST_QUERIES // (2 * len(moves)), FEWEST_ROWS))
+    n_points = min(n_rows, max(MOST_QUERIES // (2 * len(chosen)), FEWEST_ROWS))
     points = rows[random.choice(n_rows, n_points, replace=False)]
-    for feature in moves:
+    for feature in chosen:
         moved = np.repeat(points[None], 2, axis=0)
         moved[0, :, feature] -= steps[feature]
         moved[1, :, feature] += steps[feature]
         below, above = predict(moved.reshape(-1, n_features)).reshape(2, -1)
         slopes[feature] = np.sqrt(np.mean((above - below) ** 2)) / (2.0 * steps[feature])
     return slopes
+
+
+def _usual_deviations(rows: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the standard deviation of each feature, in which no single value has much say."""
+    low, high = np.quantile(rows, (TAIL, 1.0 - TAIL), axis=0)
+    usual = np.clip(rows, low, high).std(axis=0)
+    with np.errstate(over="ignore"):
+        return np.asarray(np.where(usual > 0.0, usual, rows.std(axis=0)))

@@ -21,6 +21,8 @@ from scipy.special import ndtr, ndtri
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
+from ._validation import refuse_what_is_no_number
+
 LEVELS = tuple(round(0.1 * k, 1) for k in range(1, 10))
 """The levels of the paper's calibration tables: central intervals of 10% to 90%."""
 
@@ -72,7 +74,11 @@ def rmse(y_true: ArrayLike, prediction: Prediction) -> float:
     prediction : PredictiveDistribution or pair (mean, std)
     """
     labels, distribution = checked(y_true, prediction)
-    return math.sqrt(np.mean((labels - distribution.mean()) ** 2))
+    error = labels - distribution.mean()
+    largest = float(np.abs(error).max())
+    if largest == 0.0:
+        return 0.0
+    return largest * math.sqrt(np.mean((error / largest) ** 2))  # a square may be out of range
 
 
 def nlpd(y_true: ArrayLike, prediction: Prediction) -> float:
@@ -391,9 +397,8 @@ def checked(y_true: ArrayLike, prediction: Prediction) -> tuple[NDArray[np.float
 
 def _numbers(name: str, values: ArrayLike) -> NDArray[np.float64]:
     """Return numbers as an array; one column of a table will do."""
+    refuse_what_is_no_number(name, values)
     try:
-        if np.ma.is_masked(values):
-            raise ValueError
         array = np.asarray(values)
         if array.dtype.kind not in "biufO":
             raise ValueError

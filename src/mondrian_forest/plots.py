@@ -14,6 +14,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from . import metrics
 from ._core.tree import NO_CHILD
+from ._printable import as_label
 from .forest import MondrianForestRegressor
 
 _COLOUR = "#2f6f9f"
@@ -242,7 +243,7 @@ class PredictionBandDisplay(_Display):
         if not np.all(np.isfinite(known)):
             margin = 0.2 * height or 1.0
             ax.set_ylim(low - margin, high + margin)
-        ax.set_xlabel(self.feature_name)
+        ax.set_xlabel(as_label(self.feature_name))
         ax.set_ylabel("prediction")
         ax.legend(loc="best", framealpha=0.8)
         self._is_drawn_in(ax)
@@ -339,7 +340,7 @@ class ReliabilityDisplay(_Display):
         ax = _axes(ax, 5.0, 5.0)
         ax.plot([0, 1], [0, 1], color="grey", linestyle="--", linewidth=1, label="ideal")
         for name, table in self.tables.items():
-            ax.plot(table.level, table.observed, label=name)
+            ax.plot(table.level, table.observed, label=as_label(name))
         ax.set(
             xlabel="probability of the interval",
             ylabel="share of labels inside",
@@ -785,11 +786,9 @@ class PartitionDisplay(_Display):
         if not isinstance(tree, Integral) or not 0 <= tree < len(trees):
             raise ValueError(f"tree must be a number from 0 to {len(trees) - 1}, got {tree!r}.")
         nodes, scaled_boxes, _ = trees[int(tree)]
-        low, high = estimator.feature_range_
-        weights = estimator.feature_weights_
-        unit = np.where(weights > 0.0, (high - low) / np.where(weights > 0.0, weights, 1.0), 0.0)
-        boxes = low + scaled_boxes.astype(np.float64) * unit
-        boxes[:, 1, weights == 0.0] = high[weights == 0.0]  # not a cut anywhere
+        boxes = estimator._unscale(scaled_boxes.reshape(-1, 2)).reshape(scaled_boxes.shape)
+        is_idle = estimator.feature_weights_ == 0.0
+        boxes[:, 1, is_idle] = estimator.feature_range_[1][is_idle]  # not a cut anywhere
         is_alive = np.zeros(len(nodes), dtype=bool)
         is_alive[0] = True
         is_cut = (nodes["left_child"] != NO_CHILD) & (nodes["split_time"] < lifetime)
@@ -802,7 +801,9 @@ class PartitionDisplay(_Display):
                 waiting += [left, left + 1]
         chosen = np.flatnonzero(is_alive & is_cut)
         feature = nodes["split_feature"][chosen]
-        position = low[feature] + nodes["threshold"][chosen] * unit[feature]
+        corner = np.zeros((len(chosen), 2))
+        corner[np.arange(len(chosen)), feature] = nodes["threshold"][chosen]
+        position = estimator._unscale(corner)[np.arange(len(chosen)), feature]
         cuts = boxes[chosen].copy()  # from corner to corner, except along the feature that is cut
         cuts[np.arange(len(chosen)), :, feature] = position[:, None]
         names = getattr(estimator, "feature_names_in_", ("feature 0", "feature 1"))
@@ -856,7 +857,7 @@ class PartitionDisplay(_Display):
                     bbox={"boxstyle": "round,pad=0.15", "facecolor": "white", "linewidth": 0},
                     zorder=4,
                 )
-        ax.set(xlabel=self.feature_names[0], ylabel=self.feature_names[1])
+        ax.set(xlabel=as_label(self.feature_names[0]), ylabel=as_label(self.feature_names[1]))
         ax.set_title("boxes of the data, and cuts with their times", fontsize="medium")
         self._is_drawn_in(ax)
         return self

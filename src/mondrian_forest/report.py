@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
+import warnings
 from collections.abc import Iterator
 from html import escape
 from typing import Any
@@ -12,9 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import metrics, plots
+from ._printable import as_label, printable
 from ._version import __version__
 from .tables import TableForest
 
+_LONGEST_NAME = 60
 _STYLE = """
 :root { color-scheme: light; }
 body { font: 16px/1.5 system-ui, sans-serif; color: #1c2733; background: #fff; margin: 0 auto;
@@ -62,11 +65,11 @@ def report(model: TableForest, table: Any, *, title: str = "Model report") -> st
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <link rel="icon" href="data:,">
-<title>{escape(title)}</title>
+<title>{escape(printable(title))}</title>
 <style>{_STYLE}</style>
 </head>
 <body>
-<h1>{escape(title)}</h1>
+<h1>{escape(printable(title))}</h1>
 <p class="note">{len(y):,} rows. The model has learned {model.forest.n_samples_seen_:,}; if these
 are among them, the scores flatter it. mondrian-forest {escape(__version__)}.</p>
 {body}
@@ -78,7 +81,7 @@ are among them, the scores flatter it. mondrian-forest {escape(__version__)}.</p
 def _sections(
     model: TableForest, X: NDArray[np.float64], y: NDArray[np.float64], prediction: Any
 ) -> Iterator[str]:
-    target = model.encoder.target
+    target = _name(model.encoder.target)
     scores = metrics.summary(y, prediction)
     yield "<h2>Scores</h2><div class=scores>"
     for name, (heading, meaning) in _SCORES.items():
@@ -112,7 +115,7 @@ def _sections(
         "Errors against the predicted standard deviation.",
     )
     yield "<h2>What the prediction depends on</h2>"
-    names = model.encoder.feature_names
+    names = [_name(name) for name in model.encoder.feature_names]
     importances = model.forest.feature_importances_
     order = np.argsort(-importances)[:20]
     yield "<div class=wide><table><tr><th>feature</th><th>rate of cuts</th><th></th></tr>"
@@ -128,7 +131,7 @@ def _sections(
     display = plots.PredictionBandDisplay.from_estimator(
         model.forest, X[few], feature=int(order[0])
     )
-    display.ax_.set(xlabel=names[order[0]], ylabel=target)
+    display.ax_.set(xlabel=as_label(names[order[0]]), ylabel=as_label(target))
     yield _picture(
         display,
         f"Prediction along {names[order[0]]}, all other features as in a typical row. The bands "
@@ -136,12 +139,20 @@ def _sections(
     )
 
 
+def _name(name: str) -> str:
+    """Return a name with escapes, and not wider than a picture."""
+    name = printable(name)
+    return name if len(name) <= _LONGEST_NAME else name[: _LONGEST_NAME - 3] + "..."
+
+
 def _picture(display: Any, text: str) -> str:
     """Return a display as a picture within the page."""
     import matplotlib.pyplot as plt
 
     content = io.BytesIO()
-    display.figure_.savefig(content, format="png", dpi=120, bbox_inches="tight")
+    with warnings.catch_warnings():  # names of columns may be in any script
+        warnings.filterwarnings("ignore", "Glyph .* missing from")
+        display.figure_.savefig(content, format="png", dpi=120, bbox_inches="tight")
     plt.close(display.figure_)
     code = base64.b64encode(content.getvalue()).decode()
     words = escape(text)

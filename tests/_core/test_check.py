@@ -8,16 +8,17 @@ from mondrian_forest._core.rng import random_states
 from trees import give_labels, grow, learn_in_steps
 
 PRIOR = Hyperparameters(0.0, 1.0, 0.5, 0.1)
+ROWS = np.random.default_rng(0).random((12, 2)).astype(np.float32)
 
 
 def sampled():
-    rows = np.random.default_rng(0).random((12, 2)).astype(np.float32)
+    rows = ROWS
     tree, order = grow(rows, min_samples_split=3)
     return give_labels(tree, order, rows[:, 0].astype(float), PRIOR), order.order, False
 
 
 def linked():
-    rows = np.random.default_rng(0).random((12, 2)).astype(np.float32)
+    rows = ROWS
     states = random_states(np.random.SeedSequence(0), 1)
     settings = Settings(3, np.inf, HIERARCHICAL)
     *_, grove = learn_in_steps(rows, rows[:, 0].astype(float), settings, PRIOR, states, 6, 2)
@@ -25,7 +26,7 @@ def linked():
 
 
 def fault(tree, numbers, is_linked, reads_boxes=True):
-    return FAULTS[find_fault(*tree, numbers, is_linked, 12, reads_boxes, False)]
+    return FAULTS[find_fault(*tree, numbers, ROWS, is_linked, 12, reads_boxes, False)]
 
 
 @pytest.mark.parametrize("make", [sampled, linked])
@@ -71,14 +72,14 @@ def test_faults_of_the_root_are_found(make, array, field, value, message):
     ("field", "value"), [("degrees", np.inf), ("precision", np.inf), ("share", np.nan)]
 )
 def test_faults_of_a_pruned_tree_are_found(field, value):
-    rows = np.random.default_rng(0).random((12, 2)).astype(np.float32)
+    rows = ROWS
     tree, order = grow(rows, min_samples_split=3)
     give_labels(tree, order, rows[:, 0].astype(float), PRIOR, PRUNED)
-    sound = FAULTS[find_fault(*tree, order.order, False, 12, True, True)]
+    sound = FAULTS[find_fault(*tree, order.order, ROWS, False, 12, True, True)]
     assert sound == ""
     assert "out of its range" in fault(tree, order.order, False)  # taken for another label model
     tree.nodes[1][field] = value
-    assert "out of its range" in FAULTS[find_fault(*tree, order.order, False, 12, True, True)]
+    assert "out of its range" in FAULTS[find_fault(*tree, order.order, ROWS, False, 12, True, True)]
 
 
 @pytest.mark.parametrize("make", [sampled, linked])
@@ -95,6 +96,19 @@ def test_boxes_are_looked_at_on_request(make):
     tree.boxes[2, 0, 1] = np.nan
     assert fault(tree, numbers, is_linked, reads_boxes=False) == ""
     assert "a box is empty or not finite" in fault(tree, numbers, is_linked)
+
+
+@pytest.mark.parametrize("make", [sampled, linked])
+@pytest.mark.parametrize("side", [0, 1])
+def test_a_box_that_is_larger_than_its_rows_is_found(make, side):
+    tree, numbers, is_linked = make()
+    assert tree.n_nodes > 5
+    for node in range(tree.n_nodes):
+        kept = tree.boxes[node, side, 1]
+        tree.boxes[node, side, 1] += 2 * side - 1
+        assert "a box is not that of the rows in it" in fault(tree, numbers, is_linked)
+        assert fault(tree, numbers, is_linked, reads_boxes=False) == ""
+        tree.boxes[node, side, 1] = kept
 
 
 @pytest.mark.parametrize("make", [sampled, linked])

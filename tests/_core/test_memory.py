@@ -67,3 +67,17 @@ def test_an_enlarged_array_starts_with_the_old_one():
     larger = enlarge(array, 200_000)
     assert larger.shape == (200_000, 2)
     np.testing.assert_array_equal(larger[:6], array)
+
+
+@pytest.mark.parametrize("length", [2**30, 2**50, 2**58])
+def test_too_large_an_array_is_a_memory_error(length):
+    if length == 2**30:
+        resource = pytest.importorskip("resource")
+        limits = resource.getrlimit(resource.RLIMIT_AS)
+        resource.setrlimit(resource.RLIMIT_AS, (2**32, limits[1]))
+    try:
+        with pytest.raises(MemoryError):
+            empty((length,), np.float64)
+    finally:
+        if length == 2**30:
+            resource.setrlimit(resource.RLIMIT_AS, limits)

@@ -328,3 +328,86 @@ def test_components_are_chosen_by_their_weights():
     chosen = np.empty((2, 3), dtype=np.int64)
     choose(mixture, np.array([[0.0, 0.25, 1.0], [0.0, 0.5, 1.0]]), chosen)
     np.testing.assert_array_equal(chosen, [[0, 1, 1], [2, 2, 2]])
+
+
+def moved(mixture, shift):
+    return mixture._replace(location=mixture.location + shift)
+
+
+def whole_mixture(seed, degrees, n_rows=6, n_components=5):
+    """Return mixtures whose locations are even numbers, and stay exact when they are moved."""
+    generator = np.random.default_rng(seed)
+    n_all = n_rows * n_components
+    return Mixture(
+        n_components * np.arange(n_rows + 1),
+        generator.dirichlet(np.ones(n_components), n_rows).ravel(),
+        2.0 * generator.integers(-20, 20, n_all),
+        generator.choice([1e-7, 1e-3, 0.5, 3.0, 40.0], n_all),
+        generator.choice([3.0, 7.0, 24.0, 500.0], n_all) if degrees else np.empty(0),
+    )
+
+
+@pytest.mark.parametrize("degrees", [False, True], ids=["Gaussian", "Student"])
+@pytest.mark.parametrize("shift", [2.0**27, 2.0**40, -(2.0**53)])
+@pytest.mark.parametrize("seed", range(5))
+def test_scores_do_not_change_when_mixture_and_label_are_moved(seed, shift, degrees):
+    mixture = whole_mixture(seed, degrees)
+    y = 2.0 * np.random.default_rng(seed).integers(-30, 30, 6)
+    for function, tolerance in [(log_density, 0.0), (cumulative, 0.0), (crps, 1e-5)]:
+        expected, found = np.empty(6), np.empty(6)
+        function(mixture, y, expected)
+        function(moved(mixture, shift), y + shift, found)
+        np.testing.assert_allclose(found, expected, rtol=tolerance, atol=0.0)
+
+
+@pytest.mark.parametrize("degrees", [False, True], ids=["Gaussian", "Student"])
+@pytest.mark.parametrize("shift", [0.0, 1e8, 1e16])
+@pytest.mark.parametrize("scale", [1e-9, 1e-3, 1.0, 1e3])
+def test_the_crps_of_equal_components_is_that_of_one(shift, scale, degrees):
+    """A sum of locations is not one of them: it is off by more than the components' width."""
+    weight = np.random.default_rng(0).dirichlet(np.ones(40))
+    of_degrees = np.full(40, 5.0) if degrees else np.empty(0)
+    many = Mixture(np.array([0, 40]), weight, np.full(40, shift), np.full(40, scale), of_degrees)
+    one = Mixture(np.array([0, 1]), np.ones(1), np.zeros(1), np.full(1, scale), of_degrees[:1])
+    assert crps_at(many, shift) == pytest.approx(crps_at(one, 0.0), rel=1e-5)
+
+
+def assert_quantiles_are_the_first_to_reach_their_level(mixture, levels):
+    """Up to 1e-12: what the cdf is there reaches it, and what it is at the number before does not.
+
+    Where a component is narrower than the distance between two numbers of float64, the cdf has a
+    step, and there is no number at which it is the level.
+    """
+    for level, y in zip(levels, solve(mixture, levels).T, strict=True):
+        at, before = np.empty(len(y)), np.empty(len(y))
+        cumulative(mixture, y, at)
+        cumulative(mixture, np.nextafter(y, -np.inf), before)
+        assert (at >= level - 1e-12).all()
+        assert (before <= level + 1e-12).all()
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    seed=st.integers(0, 10_000),
+    degrees=st.booleans(),
+    shift=st.sampled_from([0.0, 1.0, 305.0, 1e8, 1e16]),
+    shrink=st.sampled_from([1.0, 1e-6, 1e-12, 1e-18, 1e-60]),
+    levels=st.lists(st.floats(1e-12, 1 - 1e-12), min_size=1, max_size=6),
+)
+def test_quantiles_are_the_first_numbers_to_reach_their_level(seed, degrees, shift, shrink, levels):
+    mixture = whole_mixture(seed, degrees, n_rows=2)
+    mixture = moved(mixture, shift)._replace(scale=shrink * mixture.scale)
+    assert_quantiles_are_the_first_to_reach_their_level(mixture, np.unique(levels))
+
+
+@pytest.mark.parametrize("location", [0.0, 1e-300, 507.0, -1e16])
+@pytest.mark.parametrize("scale", [1e-200, 1e-25, 1e-12])
+def test_quantiles_on_a_spike_beside_a_wide_component(location, scale):
+    mixture = Mixture(
+        np.array([0, 2]),
+        np.array([0.5, 0.5]),
+        np.array([location, location + 4.0]),
+        np.array([scale, 2.0]),
+    )
+    levels = np.array([1e-6, 1e-3, 0.05, 0.2, 0.4, 0.5, 0.8, 1 - 1e-6])
+    assert_quantiles_are_the_first_to_reach_their_level(mixture, levels)

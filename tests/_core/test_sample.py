@@ -4,8 +4,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mondrian_forest._core.rng import random_states
-from mondrian_forest._core.sample import bounding_box, partition, sample_cut, total_extent
+from mondrian_forest._core.rng import random_states, uniform
+from mondrian_forest._core.sample import (
+    MANY_FEATURES,
+    _draw_cuts,
+    bounding_box,
+    partition,
+    sample_cut,
+    total_extent,
+)
 from trees import check_tree_invariants, grow, small_table
 
 tables = hnp.arrays(
@@ -94,3 +101,18 @@ def test_the_callers_rows_are_left_alone_and_seeds_decide():
     for field in ("left_child", "split_feature", "threshold", "split_time", "lower", "upper"):
         np.testing.assert_array_equal(getattr(first[0], field), getattr(again[0], field))
     assert first[0].split_time[0] != other[0].split_time[0]
+
+
+@pytest.mark.parametrize("n_features", [MANY_FEATURES, MANY_FEATURES + 1])
+def test_many_features_are_searched_as_few_are_counted(n_features):
+    generator = np.random.default_rng(0)
+    boxes = np.zeros((1, 2, n_features), np.float32)
+    boxes[0, 1] = generator.random(n_features) * (generator.random(n_features) < 0.7)
+    state, twin = (random_states(np.random.SeedSequence(1), 1)[0] for _ in range(2))
+    features, thresholds = np.empty(40, np.int64), np.empty(40)
+    side_ends = np.empty(n_features)
+    _draw_cuts(state, boxes, 0, 40, features, thresholds, side_ends)
+    np.testing.assert_array_equal(side_ends, np.cumsum(boxes[0, 1], dtype=np.float64))
+    for feature, threshold in zip(features, thresholds, strict=True):
+        assert feature == np.sum(side_ends <= uniform(twin) * side_ends[-1])
+        assert threshold == uniform(twin) * np.float64(boxes[0, 1, feature])

@@ -42,7 +42,7 @@ class TestFit:
 
     @pytest.mark.parametrize("kind", ["csv.gz", "parquet", "feather", "tsv", "semicolon.csv"])
     def test_all_kinds_of_tables_give_the_same_model(self, kind, folder, tmp_path):
-        table = TableFile(folder / "houses.csv").read()
+        table = pa.csv.read_csv(folder / "houses.csv")
         path = tmp_path / f"houses.{kind}"
         if kind == "csv.gz":
             path.write_bytes(gzip.compress((folder / "houses.csv").read_bytes()))
@@ -76,7 +76,7 @@ class TestFit:
         assert found["posterior"] == "hierarchical"
         assert found["min_samples_split"] == 10
 
-    def test_gaps_are_refused_by_name_or_filled(self, tmp_path):
+    def test_missing_values_are_refused_by_name_or_filled(self, tmp_path):
         (tmp_path / "t.csv").write_text("a,b,y\n" + "1,x,1\n,,2\n3,z,3\n" * 5)
         complaint = refuse("fit", tmp_path / "t.csv", "-t", "y", "-o", tmp_path / "m.mf")
         assert "'a' (5), 'b' (5)" in complaint
@@ -95,7 +95,7 @@ class TestFit:
 @pytest.fixture(scope="module")
 def files(folder, tmp_path_factory):
     files = tmp_path_factory.mktemp("files")
-    table = TableFile(folder / "houses.csv").read()
+    table = pa.csv.read_csv(folder / "houses.csv")
     pa.parquet.write_table(table.slice(0, 250), files / "a.parquet", row_group_size=100)
     pa.parquet.write_table(table.slice(250), files / "b.parquet")
     return files
@@ -133,7 +133,7 @@ class TestFitRefuses:
             ("", "is empty"),
             ("x,price\n", "has no rows"),
             ("x,price\n1,a\n2,b\n", "does not hold numbers"),
-            ("x,price\n1,2\n3,\n", "has 1 gaps"),
+            ("x,price\n1,2\n3,\n", "has 1 missing values"),
             ("x,price\n1,2\n3,inf\n", "not finite"),
             ("x,price\ninf,2\n3,4\n", "'x' has values that are not finite"),
             ("x,price\n1,2\n3\n", "no sound CSV file"),
@@ -142,7 +142,7 @@ class TestFitRefuses:
             ("x;price\n1;2\n", None),
             ("x,price\n1,2\n", None),
         ],
-        ids=["empty", "no rows", "text target", "gap in the target", "infinite target", "infinite",
+        ids=["empty", "no rows", "text target", "missing target", "infinite target", "infinite",
              "short line", "twice", "target only", "semicolon", "one row"],
     )  # fmt: skip
     def test_tables_with_a_fault(self, content, message, tmp_path):
@@ -246,11 +246,11 @@ class TestPredict:
             ("sold,town,area\n2020-01-01,Wien,30\n", "no column 'garden'"),
             ("sold,town,area,garden\n2020-01-01,Wien,large,true\n", "large"),
             ("sold,town,area,garden\nnever,Wien,30,true\n", "'sold' should hold a date"),
-            ("sold,town,area,garden\n2020-01-01,Wien,,true\n", "gaps in column 'area'"),
+            ("sold,town,area,garden\n2020-01-01,Wien,,true\n", "missing values in column 'area'"),
             ("sold,town,area,garden\n2020-01-01,Wien,inf,true\n", "not finite"),
             ("sold,town,area,garden,std\n2020-01-01,Wien,1,true,1\n", "a column 'std' already"),
         ],
-        ids=["missing", "text", "no date", "gap", "infinite", "taken"],
+        ids=["missing", "text", "no date", "missing value", "infinite", "taken"],
     )
     def test_tables_that_do_not_fit_the_model(self, content, message, folder, tmp_path):
         (tmp_path / "t.csv").write_text(content)
@@ -306,7 +306,7 @@ class TestUpdate:
         model = shutil.copy(folder / "houses.mf", tmp_path / "m.mf")
         (tmp_path / "t.csv").write_text("sold,town,area,garden,price\n2020-01-01,Wien,1,true,\n")
         before = Path(model).read_bytes()
-        assert "gaps" in refuse("update", model, tmp_path / "t.csv")
+        assert "missing values" in refuse("update", model, tmp_path / "t.csv")
         assert Path(model).read_bytes() == before
 
     @pytest.mark.parametrize("moment", [1.0, 2.0, 3.0])

@@ -1,14 +1,18 @@
 """A program is run again and again."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
 from command import COMMAND, ENVIRONMENT, refuse, run, succeed
+from mondrian_forest.optimize import Optimizer
+from mondrian_forest.optimize.command import read_space
 
 SPACE = """
 [x]
@@ -108,6 +112,12 @@ def test_when_every_trial_fails(program, message, folder):
     ("space", "command", "message"),
     [
         ("[x", NAMES, "no TOML file"),
+        ("x = " + "[" * 5000 + "]" * 5000, NAMES, "nested too deeply"),
+        (
+            "[x]\ntype = 'real'\nlow = 0\nhigh = 1" + "0" * 400,
+            NAMES,
+            "high must be a finite number",
+        ),
         ("", NAMES, "describes no parameter"),
         ("x = 1", NAMES, "must be a table with a type"),
         ("[x]\ntype = 'complex'", NAMES, "its type must be one of real"),
@@ -131,13 +141,7 @@ def test_no_command_and_no_space(folder):
 
 def test_an_interrupt_ends_the_programs_too_and_loses_no_trial(folder):
     (folder / "program.py").write_text(PROGRAM + "\nimport time; time.sleep(0.2)")
-    process = subprocess.Popen(
-        [*COMMAND, *map(str, optimize("-n", 500, "--journal", "run.jsonl", "--workers", 2))],
-        cwd=folder,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env=ENVIRONMENT,
-    )
+    process = start(folder, "-n", 500, "--journal", "run.jsonl", "--workers", 2)
     journal = folder / "run.jsonl"
     deadline = time.monotonic() + 60
     while not (journal.exists() and journal.read_text().count('"tell"') >= 3):
@@ -145,10 +149,112 @@ def test_an_interrupt_ends_the_programs_too_and_loses_no_trial(folder):
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
     _, complaint = process.communicate(timeout=60)
-    assert process.returncode != 0
+    assert process.returncode == 130
     assert b"Traceback" not in complaint
     told = journal.read_text().count('"tell"')
     found = json.loads(
         succeed(*optimize("-n", told + 1, "--journal", "run.jsonl", "--json"), cwd=folder).stdout
     )
     assert found["trials"] >= told + 1
+
+
+FAMILY = """
+import subprocess, sys, time
+from pathlib import Path
+patience = {patience!r}
+child = subprocess.Popen([sys.executable, "-c", patience + "import time; time.sleep(300)"])
+with Path("pids").open("a") as file:
+    file.write(f"{{child.pid}} ")
+{then}
+print(1.0)
+"""
+
+
+def is_running(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def start(folder, *options):
+    return subprocess.Popen(
+        [*COMMAND, *map(str, optimize(*options))],
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=ENVIRONMENT,
+    )
+
+
+def wait_for(condition):
+    deadline = time.monotonic() + 120
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+linux = pytest.mark.skipif(sys.platform != "linux", reason="looks at /proc")
+
+
+@linux
+@pytest.mark.parametrize(
+    ("number", "patience"),
+    [
+        (signal.SIGTERM, ""),
+        (signal.SIGINT, "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); "),
+        (signal.SIGHUP, ""),
+    ],
+)
+def test_a_signal_ends_programs_with_all_that_they_have_started(folder, number, patience):
+    (folder / "program.py").write_text(FAMILY.format(patience=patience, then="time.sleep(300)"))
+    process = start(folder, "-n", 50, "--workers", 2, "--journal", "run.jsonl")
+    wait_for(lambda: (folder / "pids").exists() and (folder / "pids").read_text().count(" ") >= 2)
+    time.sleep(0.3)  # until the grandchildren ignore the signal
+    process.send_signal(number)  # to the command alone, not to its group
+    began = time.monotonic()
+    _, complaint = process.communicate(timeout=60)
+    assert time.monotonic() - began < 20
+    assert process.returncode == 128 + number
+    assert b"Traceback" not in complaint
+    pids = (folder / "pids").read_text().split()
+    wait_for(lambda: not any(map(is_running, pids)))
+    # The trials that ran are not told: they are asked for again.
+    records = [json.loads(line) for line in (folder / "run.jsonl").read_text().splitlines()]
+    assert [record.get("ask") for record in records[1:]] == [0, 1]
+
+
+@linux
+def test_a_process_that_a_program_leaves_behind_holds_nobody_up(folder):
+    (folder / "program.py").write_text(FAMILY.format(patience="", then=""))
+    began = time.monotonic()
+    done = succeed(*optimize("-n", 2, "--json"), cwd=folder)
+    assert time.monotonic() - began < 200
+    assert json.loads(done.stdout)["best value"] == 1.0
+    for pid in (folder / "pids").read_text().split():
+        os.kill(int(pid), signal.SIGKILL)
+
+
+def test_a_journal_in_use_is_refused_in_one_sentence(folder):
+    with Optimizer(read_space(folder / "space.toml"), journal=folder / "run.jsonl"):
+        complaint = refuse(*optimize("-n", 2, "--journal", "run.jsonl"), cwd=folder)
+    assert "is using the journal" in complaint
+
+
+def test_a_torn_line_is_told_in_one_sentence(folder):
+    succeed(*optimize("-n", 2, "--journal", "run.jsonl", "--seed", 0), cwd=folder)
+    journal = folder / "run.jsonl"
+    content = journal.read_bytes()
+    journal.write_bytes(content[:-3])
+    done = succeed(*optimize("-n", 2, "--journal", "run.jsonl"), cwd=folder)
+    assert "line 5 was not written to its end" in done.stderr
+    assert "Warning" not in done.stderr
+    assert journal.read_bytes() == content
+
+
+def test_output_of_any_size_and_kind_is_read(folder):
+    (folder / "program.py").write_text(
+        "import sys\nsys.stdout.buffer.write(b'\\xff' * 5_000_000 + b'\\nvalue 2.5\\n\\n')"
+    )
+    done = succeed(*optimize("-n", 1, "--json"), cwd=folder)
+    assert json.loads(done.stdout)["best value"] == 2.5

@@ -9,6 +9,7 @@ import time
 import joblib
 import numpy as np
 import pandas as pd
+import psutil
 import pytest
 
 pytest.importorskip("distributed", reason="Dask is not installed")
@@ -19,8 +20,11 @@ from distributed import Client, Future, LocalCluster
 
 from mondrian_forest import PAPER, MondrianForestRegressor
 from mondrian_forest.distributed import ClusterLost, fit, learn, predict
+from mondrian_forest.distributed import memory as memory_module
+from mondrian_forest.distributed.collections import plain
 
-pytestmark = pytest.mark.filterwarnings("ignore")  # of Dask's own, when clusters start and stop
+# Dask warns of its own when clusters start and stop.
+pytestmark = pytest.mark.filterwarnings("ignore", "error:::mondrian_forest")
 
 PARAMETERS = {"n_estimators": 3, "random_state": 0}
 
@@ -35,9 +39,13 @@ def arrays(X, y, chunk):
     return da.from_array(X, (chunk, X.shape[1])), da.from_array(y, chunk)
 
 
-def new_cluster(n_workers=2):
+def new_cluster(n_workers=2, **options):
     return LocalCluster(
-        n_workers=n_workers, threads_per_worker=1, dashboard_address=None, host="127.0.0.1"
+        n_workers=n_workers,
+        threads_per_worker=1,
+        dashboard_address=None,
+        host="127.0.0.1",
+        **options,
     )
 
 
@@ -215,6 +223,16 @@ class TestFitRefuses:
             fit(forest, frame[frame.a > 7], "c")
 
 
+@pytest.mark.parametrize("dtype", ["datetime64[D]", "timedelta64[s]", object])
+def test_dates_in_a_partition_of_an_array_are_no_numbers(dtype):
+    kind = np.timedelta64 if dtype == "timedelta64[s]" else np.datetime64
+    rows = np.array([[kind(1, "D")]], dtype=dtype)
+    with pytest.raises(ValueError, match="Partition 3 of X has dates or times"):
+        plain(3, rows, None, None)
+    with pytest.raises(ValueError, match="Partition 3 of y has dates or times"):
+        plain(3, np.ones((1, 1)), rows[:, 0], None)
+
+
 @pytest.mark.usefixtures("client")
 class TestPredict:
     def test_arrays_and_frames_lazily(self):
@@ -323,3 +341,119 @@ class TestFaults:
         X, y = stream(50)
         with pytest.raises(ValueError, match="There is no Dask client"):
             fit(MondrianForestRegressor(**PARAMETERS), *arrays(X, y, 25))
+
+
+def hold(n_bytes):
+    """Let the process have at least so much memory, for good."""
+    missing = n_bytes - psutil.Process().memory_info().rss
+    sys.modules["held"] = np.ones(max(int(missing), 0), np.uint8)
+
+
+def hog(block):
+    """Need more memory than a worker has."""
+    too_much = np.ones(500_000_000, np.uint8)
+    time.sleep(30.0)
+    return block + too_much[0]
+
+
+class TestTooLittleMemory:
+    def test_workers_that_cannot_hold_the_program_are_refused_at_once(self):
+        with new_cluster(1, memory_limit="200MB") as cluster, Client(cluster) as client:
+            rows, labels = arrays(*stream(100), 50)
+            with pytest.raises(ClusterLost, match="limit of 200 MB, and a fit needs at least 400"):
+                fit(MondrianForestRegressor(**PARAMETERS), rows, labels, client=client)
+
+    def test_paused_workers_are_one_clear_error(self, monkeypatch):
+        """Without it, the fit would wait for ever."""
+        monkeypatch.setattr(memory_module, "_LONGEST_PAUSE", 3.0)
+        with new_cluster(1, memory_limit="400MB") as cluster, Client(cluster) as client:
+            client.run(hold, 345e6)
+            rows, labels = arrays(*stream(100), 50)
+            with pytest.raises(ClusterLost, match=r"\(1 of 1 are paused\): their limit is 400 MB"):
+                fit(MondrianForestRegressor(**PARAMETERS), rows, labels, client=client)
+
+    def test_restarts_are_one_clear_error(self, monkeypatch):
+        """Dask gives up later, when one and the same task has ended four workers."""
+        monkeypatch.setattr(memory_module, "_MOST_RESTARTS", 0)
+        with new_cluster(1, memory_limit="400MB") as cluster, Client(cluster) as client:
+            rows, labels = arrays(*stream(100), 50)
+            with pytest.raises(ClusterLost, match=r"\(\d restarts\): their limit is 400 MB"):
+                fit(
+                    MondrianForestRegressor(**PARAMETERS),
+                    rows.map_blocks(hog, dtype=float),
+                    labels,
+                    client=client,
+                )
+
+
+class FakeClient:
+    """A cluster of two workers, in one state after the other."""
+
+    def __init__(self, *states):
+        self.states = list(states)
+        self.cancelled = []
+
+    def scheduler_info(self, n_workers):
+        assert n_workers == -1
+        if len(self.states) > 1:
+            self.state = self.states.pop(0)
+        status, counts, _ = self.state = self.states[0]
+        worker = {"status": status, "memory_limit": 10**9, "metrics": {"task_counts": counts}}
+        return {"workers": {"a": worker, "b": worker}}
+
+    def get_events(self, topic):
+        assert topic == "worker-restart-memory"
+        return self.states[0][2] * ["event"]
+
+    def cancel(self, futures):
+        self.cancelled += futures
+
+
+class TestWatch:
+    @pytest.fixture(autouse=True)
+    def no_waiting(self, monkeypatch):
+        self.left = 50
+        self.clock = 0.0
+
+        def wait(_futures, timeout):
+            self.clock += timeout
+            self.left -= 1
+            if self.left > 0:
+                raise TimeoutError
+
+        monkeypatch.setattr(memory_module, "wait", wait)
+        monkeypatch.setattr(memory_module, "monotonic", lambda: self.clock)
+
+    def test_workers_that_are_busy_or_come_back_are_waited_for(self):
+        paused, resting = ("paused", {"memory": 3}, 0), ("running", {}, 3)
+        client = FakeClient(
+            *(10 * [paused] + [resting] + 10 * [paused]), ("paused", {"executing": 1}, 3)
+        )
+        memory_module.Watch(client).until_done(["future"])
+        assert self.left == 0
+        assert client.cancelled == []
+
+    def test_a_pause_that_does_not_end_is_an_error(self):
+        client = FakeClient(("paused", {"memory": 3}, 0))
+        with pytest.raises(ClusterLost, match="2 of 2 are paused"):
+            memory_module.Watch(client).until_done(["future"])
+        assert client.cancelled == ["future"]
+        assert self.clock == pytest.approx(22.0)
+
+    def test_restarts_of_before_do_not_count(self):
+        before = ("running", {"executing": 1}, 7)
+        memory_module.Watch(FakeClient(before)).until_done(["future"])
+        self.left = 50
+        after = ("running", {"executing": 1}, 11)
+        watch = memory_module.Watch(client := FakeClient(before, before, after))
+        with pytest.raises(ClusterLost, match=r"\(4 restarts\): their limit is 1.0 GB"):
+            watch.until_done(["future"])
+        assert client.cancelled == ["future"]
+
+    def test_rows_that_cannot_stay_on_the_workers_are_refused(self):
+        watch = memory_module.Watch(FakeClient(("running", {}, 0)))
+        watch.refuse_too_many_rows(10**6, 8, 10)
+        with pytest.raises(
+            ClusterLost, match=r"need about 6.8 GB on each of 2 workers, whose .* 1.0 GB"
+        ):
+            watch.refuse_too_many_rows(10**8, 8, 10)

@@ -1,5 +1,9 @@
 """Bad input gets one clear sentence."""
 
+import datetime
+from decimal import Decimal
+from fractions import Fraction
+
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -56,6 +60,78 @@ def changed(array, value):
 def test_bad_training_data_is_refused(features, labels, message):
     with pytest.raises((ValueError, TypeError), match=message):
         MondrianForestRegressor(2).fit(features, labels)
+
+
+def objects(values):
+    array = np.empty(len(values), object)
+    for i, value in enumerate(values):
+        array[i] = value
+    return array
+
+
+TIMES = {
+    "date": datetime.date(2020, 1, 1),
+    "datetime": datetime.datetime(2020, 1, 1),
+    "time": datetime.time(12),
+    "timedelta": datetime.timedelta(1),
+    "Timestamp": pd.Timestamp("2020"),
+    "Timedelta": pd.Timedelta(1, "D"),
+    "Period": pd.Period("2020"),
+    "NaT": pd.NaT,
+    "datetime64": np.datetime64("2020"),
+    "timedelta64": np.timedelta64(1, "D"),
+    "array": np.array(np.datetime64("2020")),
+}
+CONTAINERS = {
+    "array": lambda column: column[:, None],
+    "list": lambda column: [[value] for value in column],
+    "frame": lambda column: pd.DataFrame({"day": pd.Series(column, dtype=object)}),
+    "labels": lambda column: column,
+    "list of labels": list,
+    "series of labels": lambda column: pd.Series(column, dtype=object),
+}
+
+
+@pytest.mark.parametrize("container", CONTAINERS)
+@pytest.mark.parametrize("value", TIMES)
+def test_dates_and_times_are_no_numbers_wherever_they_are(value, container):
+    column = objects([*Y[1:], TIMES[value]])
+    data = CONTAINERS[container](column)
+    name, arguments = ("y", (X, data)) if "labels" in container else ("X", (data, Y))
+    message = f"^{name} has dates or times: turn them into numbers first.$"
+    with pytest.raises(ValueError, match=message):
+        MondrianForestRegressor(2).fit(*arguments)
+    if name == "X":
+        forest = MondrianForestRegressor(2, random_state=0).fit(X[:, :1], Y)
+        with pytest.raises(ValueError, match=message):
+            forest.predict(data)
+
+
+def test_categories_that_are_dates_are_no_numbers():
+    days = pd.Series(pd.date_range("2020", periods=30)).astype("category")
+    with pytest.raises(ValueError, match="y has dates or times"):
+        MondrianForestRegressor(2).fit(X, days)
+    with pytest.raises(ValueError, match="X has dates or times"):
+        MondrianForestRegressor(2).fit(pd.DataFrame({"day": days}), Y)
+
+
+def test_the_missing_value_of_pandas_is_named():
+    column = objects([pd.NA, *Y[1:]])
+    with pytest.raises(ValueError, match="X has missing values: fill them in"):
+        MondrianForestRegressor(2).fit(column[:, None], Y)
+    with pytest.raises(ValueError, match="y has missing values: fill them in"):
+        MondrianForestRegressor(2).fit(X, column)
+
+
+@pytest.mark.parametrize("kind", [Decimal, Fraction, np.float32, str, bool])
+def test_objects_that_are_numbers_pass_as_scikit_learn_takes_them(kind):
+    """Text of digits, too: scikit-learn's own estimators read it as the numbers that it means."""
+    column = [kind(number) for number in range(30)]
+    expected = MondrianForestRegressor(2, random_state=0).fit(
+        np.array([float(value) for value in column])[:, None], Y
+    )
+    found = MondrianForestRegressor(2, random_state=0).fit(objects(column)[:, None], Y)
+    np.testing.assert_array_equal(found.predict(X[:, :1]), expected.predict(X[:, :1]))
 
 
 @pytest.mark.parametrize(

@@ -29,6 +29,7 @@ def test_the_constructor_has_the_designed_parameters():
         "n_candidate_splits": "n_features",
         "feature_weights": "auto",
         "spread": "auto",
+        "robust": True,
         "trend": None,
         "hyperparameters": "heuristic",
         "prior_mean": None,

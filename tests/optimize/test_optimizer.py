@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -120,6 +121,18 @@ def test_a_large_finite_space_is_not_repeated_either():
         optimizer.tell(point, abs(point["k"] - 777))
     assert len({trial.point["k"] for trial in optimizer.trials}) == 60
     assert optimizer.best_value < 1000
+
+
+@pytest.mark.parametrize("n_choices", [20_000, 40_000])
+def test_a_category_of_very_many_choices(n_choices):
+    optimizer = Optimizer({"c": Categorical(list(range(n_choices)))}, n_initial=3, random_state=0)
+    for _ in range(6):
+        point = optimizer.ask()
+        optimizer.tell(point, point["c"] % 7)
+    assert len({trial.point["c"] for trial in optimizer.trials}) == 6
+    with pytest.raises(ValueError, match=r"must be one of \[0, 1.*\.\.\.\]") as refused:
+        optimizer.tell({"c": -1}, 0.0)
+    assert len(str(refused.value)) < 200
 
 
 def test_a_continuum_is_not_searched_twice_at_the_same_place():
@@ -378,7 +391,11 @@ class TestJournal:
         path = tmp_path / "cut.jsonl"
         for end in [*range(0, len(content), 97), len(content) - 1]:
             path.write_bytes(content[:end])
-            resumed = Optimizer(SPACE, journal=path, n_initial=4, n_candidates=200, random_state=0)
+            is_torn = not (end == 0 or content[:end].endswith(b"\n"))
+            with pytest.warns(RuntimeWarning, match="not written") if is_torn else nullcontext():
+                resumed = Optimizer(
+                    SPACE, journal=path, n_initial=4, n_candidates=200, random_state=0
+                )
             done = sum(not trial.is_pending for trial in resumed.trials)
             for _ in range(14 - done):
                 point = resumed.ask()
@@ -386,6 +403,7 @@ class TestJournal:
             assert [trial.point for trial in resumed.trials] == points
             assert [trial.value for trial in resumed.trials] == [objective(p) for p in points]
             assert sorted(path.read_bytes().splitlines()) == sorted(content.splitlines())
+            resumed.close()
 
     def test_a_killed_process_loses_the_trial_in_flight_only(self, tmp_path):
         journal = tmp_path / "journal.jsonl"
@@ -422,20 +440,24 @@ class TestJournal:
     def test_an_unknown_seed_is_kept_in_the_file(self, tmp_path):
         path = tmp_path / "journal.jsonl"
         first = run(3, journal=path, random_state=None)
-        again = Optimizer(SPACE, journal=path, n_candidates=200)
+        first.close()
+        copy = tmp_path / "copy.jsonl"
+        copy.write_bytes(path.read_bytes())
+        again = Optimizer(SPACE, journal=copy, n_candidates=200)
         assert again.seed == first.seed
         assert again.ask() == first.ask()
 
     def test_points_in_flight_are_asked_for_again(self, tmp_path):
         path = tmp_path / "journal.jsonl"
-        asked = run(12, journal=path).ask(3)
+        with run(12, journal=path) as optimizer:
+            asked = optimizer.ask(3)
         assert Optimizer(SPACE, journal=path, random_state=0).ask(3) == asked
 
     def test_failures_are_kept(self, tmp_path):
         path = tmp_path / "journal.jsonl"
-        optimizer = Optimizer({"x": Real(0, 1)}, journal=path, random_state=0)
-        optimizer.tell(optimizer.ask(), None)
-        optimizer.tell(optimizer.ask(), 1.0)
+        with Optimizer({"x": Real(0, 1)}, journal=path, random_state=0) as optimizer:
+            optimizer.tell(optimizer.ask(), None)
+            optimizer.tell(optimizer.ask(), 1.0)
         again = Optimizer({"x": Real(0, 1)}, journal=path, random_state=0)
         assert [trial.is_failed for trial in again.trials] == [True, False]
 
@@ -444,6 +466,9 @@ class TestJournal:
         [
             (b"nonsense\n", "line 1 is no JSON"),
             (b"[1]\n", "is no journal of an optimiser"),
+            (b"a note without a line's end", "is no journal of an optimiser"),
+            (b"[" * 100_000 + b"\n", "line 1 is nested too deeply"),
+            (b'{"format": 1, "seed": null}\n', "its seed is None"),
             (b'{"format": 99}\n', "has format 99, and this version reads 1"),
         ],
     )
@@ -456,7 +481,7 @@ class TestJournal:
 
     def test_the_journal_of_another_run_is_refused(self, tmp_path):
         path = tmp_path / "journal.jsonl"
-        run(2, journal=path)
+        run(2, journal=path).close()
         with pytest.raises(JournalError, match="another run: its space is"):
             Optimizer({"x": Real(0, 1)}, journal=path)
         with pytest.raises(JournalError, match="another run: its seed is 0, not 3"):
@@ -466,7 +491,7 @@ class TestJournal:
 
     def test_a_line_that_makes_no_sense_is_named(self, tmp_path):
         path = tmp_path / "journal.jsonl"
-        run(2, journal=path)
+        run(2, journal=path).close()
         path.write_text(path.read_text() + '{"tell": 99, "point": {}, "value": 1}\n')
         with pytest.raises(JournalError, match="line 6 of the journal makes no sense"):
             Optimizer(SPACE, journal=path, random_state=0)

@@ -11,6 +11,7 @@ from optuna.testing.pytest_samplers import (
     SingleOnlySamplerTestCase,
 )
 
+from mondrian_forest.optimize import Optimizer
 from mondrian_forest.optimize.optuna_sampler import MondrianSampler
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
@@ -38,6 +39,29 @@ def test_it_finds_the_minimum():
     found.optimize(bowl, n_trials=60)
     assert found.best_value < 1.6
     assert found.best_params["c"] == "b"
+
+
+def test_steps_may_be_many():
+    found = study(n_startup_trials=2)
+    found.optimize(lambda trial: trial.suggest_float("x", 0.0, 1e6, step=1e-3), n_trials=6)
+    assert len(found.trials) == 6
+
+
+def test_a_trial_whose_learning_is_interrupted_is_learned_later(monkeypatch):
+    found = study(n_startup_trials=3)
+    found.optimize(bowl, n_trials=3)
+    with monkeypatch.context() as patch:
+        patch.setattr(Optimizer, "tell", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            found.optimize(bowl, n_trials=1)
+    found.optimize(bowl, n_trials=1)
+    ((optimizer, _, _),) = found.sampler._known.values()
+    assert len(optimizer.trials) == 3
+
+
+def test_a_journal_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="a sampler has no journal"):
+        MondrianSampler(journal=tmp_path / "run.jsonl")
 
 
 def test_it_finds_the_maximum():

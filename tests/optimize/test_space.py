@@ -1,3 +1,5 @@
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -56,6 +58,30 @@ def test_all_categories_are_at_the_same_distance():
     space = Space({"c": Categorical(["a", "b", "c", "d"])})
     pairs = [(p, q) for p in "abcd" for q in "abcd" if p < q]
     assert {distance(space, {"c": p}, {"c": q}) for p, q in pairs} == {1.0}
+
+
+def test_many_categories_share_columns_and_are_hardly_ever_near():
+    values = list(range(20_000))
+    space = Space({"c": Categorical(values)})
+    assert space.n_features == 256
+    features = space.features(space.all_units())
+    assert len({row.tobytes() for row in features}) == len(values)
+    np.testing.assert_array_equal(features.sum(axis=1), 0.5)
+    i, j = np.random.default_rng(0).integers(len(values), size=(2, 20_000))
+    distances = np.abs(features[i] - features[j]).sum(axis=1)[i != j]
+    assert distances.max() == 1.0
+    # Each of eight columns is shared by one pair in 32.
+    assert np.mean(distances == 1.0) == pytest.approx((31 / 32) ** 8, abs=0.02)
+    assert np.mean(distances < 0.7) < 0.01
+    inactive = Space({"b": Integer(0, 1), "c": Categorical(values, when={"b": 1})})
+    assert distance(inactive, {"b": 1, "c": 7}, {"b": 0}) == pytest.approx(1.0)
+
+
+def test_conditions_may_form_a_long_chain():
+    names = [f"p{k}" for k in range(3000)]
+    chain = {name: Integer(0, 1, when={parent: 1}) for name, parent in itertools.pairwise(names)}
+    space = Space(chain | {names[-1]: Integer(0, 1)})
+    assert space._order == names[::-1]
 
 
 def test_ranks_and_numbers_keep_their_order():
@@ -152,6 +178,9 @@ def test_a_finite_space_lists_each_of_its_points_once():
         (lambda: Integer(1.5, 3), "low must be an integer"),
         (lambda: Integer(0, 3, log=True), "low must be positive on a log scale"),
         (lambda: Integer(True, 3), "low must be an integer"),
+        (lambda: Integer(2**60, 2**60 + 10), "must be less than 2"),
+        (lambda: Integer(0, 2**52), "must be less than 2"),
+        (lambda: Real(0, 10**400), "high must be a finite number"),
         (lambda: Categorical([]), "at least one value"),
         (lambda: Categorical("abc"), "must be a list"),
         (lambda: Categorical(["a", "a"]), "must differ"),

@@ -1,6 +1,8 @@
 """Tables as people have them."""
 
 import datetime as dt
+import itertools
+import os
 
 import numpy as np
 import pyarrow as pa
@@ -11,7 +13,7 @@ import pytest
 import mondrian_forest.tables.files as files
 from mondrian_forest import ModelFileError, MondrianForestRegressor
 from mondrian_forest.tables import TableEncoder, TableError, TableFile, TableForest, TableWriter
-from mondrian_forest.tables.files import sample_rows, stream
+from mondrian_forest.tables.files import find_files, sample_rows
 from mondrian_forest.tables.learning import fit_batches
 
 
@@ -37,7 +39,7 @@ class TestEncoding:
         ],
     )
     def test_numbers_of_all_kinds(self, values, expected):
-        np.testing.assert_allclose(encoded(values)[1][:, 0], expected)
+        np.testing.assert_allclose(encoded(values)[1][:, 0], expected, atol=1e-9)
 
     def test_parts_of_dates(self):
         encoder, X = encoded([dt.datetime(2024, 3, 1, 18), dt.datetime(2023, 1, 2)])
@@ -72,7 +74,7 @@ class TestEncoding:
         _, X = encoded([f"id {k}" for k in range(200)], y)
         assert abs(np.corrcoef(X[:, 0], y)[0, 1]) < 0.3
 
-    def test_gaps_are_refused_or_filled_for_good(self):
+    def test_missing_values_are_refused_or_filled_for_good(self):
         table = pa.table({"a": [1.0, None, 5.0, float("nan")], "t": ["x", None, "z", "x"],
                           "y": [1.0, 2.0, 3.0, 4.0]})  # fmt: skip
         with pytest.raises(TableError, match=r"'a' \(2\), 't' \(1\)"):
@@ -83,7 +85,7 @@ class TestEncoding:
         gap = pa.table({"a": pa.array([None], pa.float64()), "t": pa.array([None], pa.string())})
         np.testing.assert_array_equal(again.features(gap)[0, 0], 3.0)
         category = pa.table({"a": pa.array(["x", None, "z"]).dictionary_encode(), "y": [1, 2, 3]})
-        with pytest.raises(TableError, match="gaps in column 'a'"):
+        with pytest.raises(TableError, match="missing values in column 'a'"):
             TableEncoder.learn(category, "y")
 
     @pytest.mark.parametrize(
@@ -118,6 +120,13 @@ class TestEncoding:
             "[1]",
             '{"target": "y", "columns": []}',
             '{"target": "y", "fills_gaps": 1, "columns": [{"name": 1}]}',
+            "[" * 100_000 + "]" * 100_000,
+            '{"target": "y", "fills_gaps": true, "columns": [{"name": "a", "kind": "number", '
+            f'"form": "number", "fill": {10**400}}}]}}',
+            '{"target": "y", "fills_gaps": true, "missing": "?", "columns": [{"name": "a", '
+            '"kind": "number", "form": "number"}]}',
+            '{"target": "y", "fills_gaps": true, "target_form": "word", "columns": [{"name": "a", '
+            '"kind": "number", "form": "number"}]}',
         ],
     )
     def test_descriptions_that_make_no_sense(self, text):
@@ -156,6 +165,8 @@ class TestFiles:
         file = self.write(tmp_path / "t.csv", "a,y\nstraße,1\n".encode("latin-1"))
         with pytest.raises(TableError, match="no text in UTF-8"):
             file.read()
+        with pytest.raises(TableError, match="no text in UTF-8"):
+            list(file.batches())
 
     def test_batches_of_any_size_hold_all_rows(self, tmp_path):
         table = pa.table({"a": np.arange(1000)})
@@ -176,18 +187,43 @@ class TestFiles:
 
     def test_a_stream_keeps_the_types_of_its_beginning(self, tmp_path, monkeypatch):
         """Whole numbers, then a fraction; texts, then what looks like numbers."""
-        monkeypatch.setattr(files, "_CSV_BLOCK", 64)
+        monkeypatch.setattr(files, "_CSV_STEP", 64)
         first = "a,t,d,y\n" + "".join(f"{k},x{k % 2},2020-01-0{k % 9 + 1},{k}\n" for k in range(60))
         (tmp_path / "1.csv").write_text(first)
         (tmp_path / "2.csv").write_text("y,a,t,d\n7,0.5,001,2020-05-05\n")
-        opened = [TableFile(tmp_path / f"{k}.csv", as_text=True) for k in (1, 2)]
-        learned = fit_batches(stream(opened, 20), "y", n_estimators=2)
+        opened = [TableFile(tmp_path / f"{k}.csv") for k in (1, 2)]
+        batches = itertools.chain.from_iterable(file.batches(20) for file in opened)
+        learned = fit_batches(batches, "y", n_estimators=2)
         assert learned.model.forest.n_samples_seen_ == 61
         assert [column.kind for column in learned.model.encoder.columns] == [
             "number",
             "text",
             "date",
         ]
+
+    def test_a_name_that_looks_like_a_pattern(self, tmp_path):
+        path = tmp_path / "t[1].csv"
+        path.write_text("a,y\n1,2\n")
+        assert find_files(str(path)) == [path]
+        (tmp_path / "t1.csv").write_text("a,y\n1,2\n")
+        assert find_files(str(tmp_path / "t[12].csv")) == [tmp_path / "t1.csv"]
+
+    def test_what_is_no_file_is_not_waited_for(self, tmp_path):
+        os.mkfifo(tmp_path / "t.csv")
+        with pytest.raises(TableError, match="no regular file"):
+            TableFile(tmp_path / "t.csv")
+
+    def test_an_arrow_file_that_points_outside_of_itself(self, tmp_path):
+        table = pa.table({"t": ["abc"] * 10})
+        with pa.ipc.new_file(str(tmp_path / "t.arrow"), table.schema) as writer:
+            writer.write_table(table)
+        content = (tmp_path / "t.arrow").read_bytes()
+        offsets = np.arange(0, 33, 3, dtype=np.int32).tobytes()
+        assert content.count(offsets) == 1
+        wrong = np.full(11, 2**30, dtype=np.int32).tobytes()
+        (tmp_path / "t.arrow").write_bytes(content.replace(offsets, wrong))
+        with pytest.raises(TableError, match="no sound Arrow file"):
+            TableFile(tmp_path / "t.arrow").read()
 
     def test_rows_drawn_from_batches(self):
         table = pa.table({"a": np.arange(1000)})
@@ -208,7 +244,7 @@ class TestFiles:
                 writer.write({"a": np.array([1.0, 2.0]), "t": text})
         table = TableFile(path).read()
         assert table["t"].to_pylist() == ["x", "y", "y", "z"]
-        assert table["a"].to_pylist() == [1.0, 2.0, 1.0, 2.0]
+        assert table["a"].cast(pa.float64()).to_pylist() == [1.0, 2.0, 1.0, 2.0]
 
     def test_an_error_while_writing_leaves_nothing(self, tmp_path):
         def write_and_fail():

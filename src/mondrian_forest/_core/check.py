@@ -11,7 +11,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from .kernel import kernel
+from .kernel import AHEAD, kernel, prefetch
 from .tree import NO_CHILD, NO_ROW, Records
 
 FAULTS = (
@@ -23,9 +23,10 @@ FAULTS = (
     "the height or the number of rows of a node is wrong",
     "a box is empty or not finite",
     "a row is in no leaf, or in two",
+    "a box is not that of the rows in it",
 )
 """What ``find_fault`` finds, by number; nothing is 0."""
-_LOST, _UNREACHED, _FEATURE, _VALUE, _TALLY, _BOX, _ROW = range(1, 8)
+_LOST, _UNREACHED, _FEATURE, _VALUE, _TALLY, _BOX, _ROW, _LOOSE = range(1, 9)
 
 
 @kernel
@@ -34,6 +35,7 @@ def find_fault(
     boxes: NDArray[np.float32],
     tallies: Records,
     row_numbers: NDArray[np.int32],
+    rows: NDArray[np.float32],
     is_linked: bool,
     n_rows: int,
     reads_boxes: bool,
@@ -41,9 +43,9 @@ def find_fault(
 ) -> int:
     """Return the number of the first fault of a tree.
 
-    ``tallies`` and ``row_numbers`` are those of a tree that learns, or, of a frozen one, the tally
-    of the root and nothing. Boxes are not looked at without ``reads_boxes``. ``is_pruned`` says
-    whether the label model is ``PRUNED``.
+    ``tallies``, ``row_numbers`` and ``rows`` are those of a tree that learns, or, of a frozen one,
+    the tally of the root and nothing. Boxes are not looked at without ``reads_boxes``.
+    ``is_pruned`` says whether the label model is ``PRUNED``.
     """
     n_nodes = len(nodes)
     learns = len(tallies) == n_nodes and len(row_numbers) == n_rows
@@ -123,6 +125,10 @@ def find_fault(
                     return _TALLY
         if not _holds_every_row_once(nodes, tallies, row_numbers, is_linked):
             return _ROW
+        if reads_boxes and not _are_boxes_tight(
+            nodes, boxes, tallies, row_numbers, rows, is_linked
+        ):
+            return _LOOSE
     return 0
 
 
@@ -160,5 +166,52 @@ def _holds_every_row_once(
             if is_linked:
                 number = row_numbers[number]
         if is_linked and number != NO_ROW:
+            return False
+    return True
+
+
+@kernel
+def _are_boxes_tight(
+    nodes: Records,
+    boxes: NDArray[np.float32],
+    tallies: Records,
+    row_numbers: NDArray[np.int32],
+    rows: NDArray[np.float32],
+    is_linked: bool,
+) -> bool:
+    """Whether the box of each leaf is that of its rows, and others are those of their children.
+
+    A cut through a larger box can leave no row on one side, so that learning would make more nodes
+    than there is room for.
+    """
+    n_features = boxes.shape[2]
+    last_row = len(row_numbers) - 1
+    box = np.empty((2, n_features), dtype=np.float32)
+    for node in range(len(nodes)):
+        left = nodes[node].left_child
+        if left != NO_CHILD:
+            for f in range(n_features):
+                box[0, f] = min(boxes[left, 0, f], boxes[left + 1, 0, f])
+                box[1, f] = max(boxes[left, 1, f], boxes[left + 1, 1, f])
+        else:
+            first = tallies[node].first_row
+            number = first
+            for f in range(n_features):
+                box[0, f] = np.inf
+                box[1, f] = -np.inf
+            for i in range(first, first + tallies[node].n_samples):
+                if not is_linked:
+                    prefetch(rows, row_numbers[min(i + AHEAD, last_row)])
+                    number = row_numbers[i]
+                for f in range(n_features):
+                    box[0, f] = min(box[0, f], rows[number, f])
+                    box[1, f] = max(box[1, f], rows[number, f])
+                if is_linked:
+                    number = row_numbers[number]
+        is_tight = True
+        for f in range(n_features):
+            is_tight &= boxes[node, 0, f] == box[0, f]
+            is_tight &= boxes[node, 1, f] == box[1, f]
+        if not is_tight:
             return False
     return True

@@ -27,7 +27,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .kernel import AHEAD, doubled, inner_kernel, kernel, prefetch, wide
+from .kernel import AHEAD, inner_kernel, kernel, prefetch, wide
 from .posterior import (
     Hyperparameters,
     merge_tallies,
@@ -54,6 +54,8 @@ from .vector import padded_width
 class Workspace(NamedTuple):
     """Arrays that are filled for each tree anew; allocated once, which takes a while for one row.
 
+    Nothing else is allocated while a tree changes: what runs out of memory does so before that.
+
     All groups of a level are looked at before any of the next: they have nothing to do with each
     other, so that the nodes of the next ones arrive while this one is looked at. There are never
     more groups than rows. Two levels share the arrays of groups, one behind ``here``, one behind
@@ -70,19 +72,27 @@ class Workspace(NamedTuple):
     group_time: NDArray[np.float64]
     """From which on the group may be cut off."""
     group_boxes: NDArray[np.float32]
+    met: NDArray[np.int32]
+    """Nodes whose tallies and posteriors are set on the way back, parents before children."""
     crowded: NDArray[np.int64]
     """Leaves to be split."""
     crowded_time: NDArray[np.float64]
+    crowded_end: NDArray[np.int64]
+    """Where the rows of each of these leaves end in the next two arrays."""
+    crowded_numbers: NDArray[np.int32]
+    crowded_rows: NDArray[np.float32]
     ordered: NDArray[np.float64]
-    """Labels of rows that have been cut off."""
+    """Labels of the rows of a subtree that is sampled."""
     scratch: Scratch
 
 
 @kernel
 def _allocate_workspace(
-    n_rows: int, n_features: int, n_candidate_splits: int, largest_block: int
+    n_rows: int, n_features: int, n_candidate_splits: int, most_met: int, most_crowded: int
 ) -> Workspace:
+    """Return arrays for ``n_rows`` rows that join, and ``most_crowded`` rows of leaves to split."""
     room = n_rows + 1
+    largest_block = max(n_rows, most_crowded)
     return Workspace(
         np.empty((n_rows, padded_width(n_features)), dtype=np.float32),
         np.empty(n_rows, dtype=np.int32),
@@ -91,9 +101,13 @@ def _allocate_workspace(
         np.empty(2 * room, dtype=np.int32),
         np.empty(2 * room),
         np.empty((2 * room, 2, n_features), dtype=np.float32),
+        np.empty(most_met, dtype=np.int32),
         np.empty(room, dtype=np.int64),
         np.empty(room),
-        np.empty(n_rows),
+        np.empty(room, dtype=np.int64),
+        np.empty(most_crowded, dtype=np.int32),
+        np.empty((most_crowded, padded_width(n_features)), dtype=np.float32),
+        np.empty(largest_block),
         allocate_scratch(n_candidate_splits, n_features, largest_block),
     )
 
@@ -119,12 +133,20 @@ def extend_trees(
 ) -> None:
     """Let the rows up to ``end`` join the trees of a ``Grove`` from first to stop."""
     fewest = wide(end)
+    highest = wide(0)
+    largest = wide(0)
     for number in range(first, stop):
         fewest = min(fewest, wide(tallies[number, 0].n_samples))
+        highest = max(highest, wide(tallies[number, 0].height))
+        largest = max(largest, sizes[number])
     n_joining = end - fewest
+    # A group meets one node of each level, and each row that is cut off adds a level.
+    most_met = min(n_joining * (highest + 1 + n_joining), largest + 2 * n_joining)
     # A leaf is split as soon as it has enough rows.
-    largest_block = min(n_joining + min_samples_split, end)
-    space = _allocate_workspace(n_joining, rows.shape[1], n_candidate_splits, largest_block)
+    most_crowded = min(n_joining * min_samples_split, wide(end))
+    space = _allocate_workspace(
+        n_joining, rows.shape[1], n_candidate_splits, most_met, most_crowded
+    )
     for number in range(first, stop):
         begin = tallies[number, 0].n_samples
         if begin < end:
@@ -177,19 +199,21 @@ def extend_tree(
         group_stop,
         group_time,
         group_boxes,
+        met,
         crowded,
         crowded_time,
+        _,
+        _,
+        _,
         ordered,
         scratch,
     ) = space
-    scratch_boxes, _ = scratch
+    scratch_boxes, _, _ = scratch
     for i in range(end - begin):
         for f in range(n_features):
             joining[i, f] = rows[begin + i, f]
         numbers[i] = begin + i
-    room = end - begin + 1
-    met = np.empty((64 + 8 * room, 1), dtype=np.int32)
-    here, below = 0, room
+    here, below = 0, end - begin + 1
     group_node[0] = 0
     group_start[0] = 0
     group_stop[0] = end - begin
@@ -199,8 +223,6 @@ def extend_tree(
     n_crowded = 0
     n_met = 0
     while n_here > 0:
-        if n_met + n_here > len(met):
-            met = doubled(met)
         n_below = 0
         for group in range(here, here + n_here):
             ahead = group_node[min(group + AHEAD, here + n_here - 1)]
@@ -229,7 +251,7 @@ def extend_tree(
                     random_state, excess, min(record.split_time, lifetime) - start_time
                 )
             if time < np.inf:
-                met[n_met, 0] = node
+                met[n_met] = node
                 n_met += 1
                 feature, threshold, is_above = _sample_cut_outside(
                     random_state, boxes, node, group_boxes, group, excess
@@ -283,7 +305,7 @@ def extend_tree(
             if excess > 0.0:
                 _stretch(boxes, node, group_boxes, group)  # Alg. 4, line 11
             if not is_leaf:
-                met[n_met, 0] = node
+                met[n_met] = node
                 n_met += 1
                 if stop - start == 1:
                     goes_right = joining[start, record.split_feature] > record.threshold
@@ -333,8 +355,7 @@ def extend_tree(
         n_here = n_below
     if n_crowded > 0:
         n_nodes = _split_leaves(
-            crowded[:n_crowded],
-            crowded_time,
+            n_crowded,
             rows,
             labels,
             min_samples_split,
@@ -346,12 +367,12 @@ def extend_tree(
             tree,
             next_row,
             n_nodes,
-            scratch,
+            space,
         )
     for i in range(n_met - 1, -1, -1):  # children before parents
-        prefetch(nodes, met[max(i - 2 * AHEAD, 0), 0])
-        prefetch_family(nodes, tallies, met[max(i - AHEAD, 0), 0])
-        node = wide(met[i, 0])
+        prefetch(nodes, met[max(i - 2 * AHEAD, 0)])
+        prefetch_family(nodes, tallies, met[max(i - AHEAD, 0)])
+        node = wide(met[i])
         merge_tallies(nodes, tallies, node)
         set_posterior(nodes, tallies, posterior, hyperparameters, node)
     return n_nodes
@@ -426,8 +447,7 @@ def _copy_box(boxes: NDArray[np.float32], source: int, target: int) -> None:
 
 @kernel
 def _split_leaves(
-    leaves: NDArray[np.int64],
-    start_times: NDArray[np.float64],
+    n_leaves: int,
     rows: NDArray[np.float32],
     labels: NDArray[np.float64],
     min_samples_split: int,
@@ -439,41 +459,38 @@ def _split_leaves(
     tree: Tree,
     next_row: NDArray[np.int32],
     n_nodes: int,
-    scratch: Scratch,
+    space: Workspace,
 ) -> int:
-    """Sample leaves on their own rows; return the number of nodes.
+    """Sample the crowded leaves on their own rows; return the number of nodes.
 
     The lists of rows are followed together, one step in each in turn: each step waits for memory,
     and the next step in the same list waits for it.
     """
     nodes, boxes, tallies = tree
     n_features = rows.shape[1]
-    ends = np.empty(len(leaves), dtype=np.int64)
+    _, _, _, _, _, _, _, _, leaves, start_times, ends, numbers, own_rows, ordered, scratch = space
     total = 0
     most = 0
-    for i in range(len(leaves)):
+    for i in range(n_leaves):
         total += tallies[leaves[i]].n_samples
         most = max(most, tallies[leaves[i]].n_samples)
         ends[i] = total
-    numbers = np.empty(total, dtype=np.int32)
-    for i in range(len(leaves)):
+    for i in range(n_leaves):
         numbers[ends[i] - 1] = tallies[leaves[i]].first_row
     for step in range(1, most):
-        for i in range(len(leaves)):
+        for i in range(n_leaves):
             place = ends[i] - 1 - step
             if place >= (ends[i - 1] if i > 0 else 0):
                 numbers[place] = next_row[numbers[place + 1]]
-    own_rows = np.empty((total, padded_width(n_features)), dtype=np.float32)
     for i in range(total):
         ahead = numbers[min(i + AHEAD, total - 1)]
         prefetch(rows, ahead)
         prefetch(labels, ahead)
         for f in range(n_features):
             own_rows[i, f] = rows[numbers[i], f]
-    ordered = np.empty(most)
     start = 0
-    for i in range(len(leaves)):
-        ahead = leaves[min(i + 4, len(leaves) - 1)]  # some rows each, so that 4 are far enough
+    for i in range(n_leaves):
+        ahead = leaves[min(i + 4, n_leaves - 1)]  # some rows each, so that 4 are far enough
         prefetch(nodes, ahead)
         prefetch(nodes, ahead + 1)
         prefetch(boxes, ahead)

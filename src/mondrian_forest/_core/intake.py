@@ -1,4 +1,4 @@
-"""What is done to every table that comes in: looked over once, then scaled.
+"""What is done to every table that comes in: looked over once, warped, then scaled.
 
 NumPy would do this in a dozen passes; for a single row, each of its calls costs more than letting
 the row join a tree.
@@ -13,6 +13,7 @@ from .kernel import kernel
 
 FARTHEST = 1e30
 """Scaled features are clipped to this, so that float32 holds them and distances stay finite."""
+_LARGEST = 1.7e308
 
 
 @kernel
@@ -44,24 +45,27 @@ def survey_labels(labels: NDArray[np.float64]) -> tuple[float, float, float]:
     """Return mean, sum of squared deviations from it, and largest size (NaN if any label is NaN).
 
     What underflows is not to be taken for no spread at all: the sum is zero only where all labels
-    are equal.
+    are equal. All is computed from differences to the first label: where labels are large and close
+    to each other, their mean is known less precisely than these.
     """
-    mean = 0.0
+    first = labels[0] if len(labels) > 0 else 0.0
+    mean = 0.0  # of the differences
     squared_deviation = 0.0
     largest = 0.0
     is_constant = True
     for i in range(len(labels)):
         label = labels[i]
-        is_constant &= label == labels[0]
-        deviation = label - mean
+        is_constant &= label == first
+        difference = label - first
+        deviation = difference - mean
         mean += deviation / (i + 1)
-        squared_deviation += deviation * (label - mean)
+        squared_deviation += deviation * (difference - mean)
         size = abs(label)
         if not size <= largest:  # also where the label is NaN, which then stays
             largest = size if largest == largest else largest
     if is_constant and len(labels) > 0:
-        return labels[0], 0.0, largest
-    return mean, max(squared_deviation, 5e-324), largest
+        return first, 0.0, largest
+    return first + mean, max(squared_deviation, 5e-324), largest
 
 
 @kernel
@@ -77,3 +81,37 @@ def scale_rows(
         for f in range(table.shape[1]):
             scaled = (unit * table[i, f] - shifted_low[f]) / width[f]
             out[i, f] = np.float32(min(max(scaled, -FARTHEST), FARTHEST))
+
+
+@kernel
+def warp_rows(
+    table: NDArray[np.float64],
+    knots: NDArray[np.float64],
+    places: NDArray[np.float64],
+    counts: NDArray[np.int64],
+    out: NDArray[np.float64],
+) -> None:
+    """Map each feature f by the lines through its points (knots[f], places[f]).
+
+    Feature f has ``counts[f]`` points. Beyond the outermost ones, the slope is that of the line
+    through these two. Everything is halved on the way, since the difference of two numbers may be
+    too large for float64.
+    """
+    for f in range(table.shape[1]):
+        last = counts[f] - 1
+        for i in range(table.shape[0]):
+            value = table[i, f]
+            left, right = 0, last
+            if knots[f, 0] <= value <= knots[f, last]:
+                while right - left > 1:
+                    middle = (left + right) // 2
+                    if knots[f, middle] <= value:
+                        left = middle
+                    else:
+                        right = middle
+            start = left if value <= knots[f, last] else last
+            step = (0.5 * value - 0.5 * knots[f, start]) / (
+                0.5 * knots[f, right] - 0.5 * knots[f, left]
+            )
+            half = 0.5 * places[f, start] + step * (0.5 * places[f, right] - 0.5 * places[f, left])
+            out[i, f] = min(max(2.0 * half, -_LARGEST), _LARGEST)

@@ -2,24 +2,33 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, TypeVar, cast
 
 import numba
 import numpy as np
 from llvmlite import ir
 from numba import types
+from numba.core.caching import FunctionCache, NullCache
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 IS_COMPILED = not getattr(numba.config, "DISABLE_JIT")  # noqa: B009 (not in Numba's type stubs)
 """False where kernels run as plain Python; intrinsics need a substitute there."""
 
+_LOGGER = logging.getLogger("mondrian_forest")
+
 Function = TypeVar("Function", bound=Callable[..., object])
 
 
 def kernel(function: Function) -> Function:
     """Compile ``function`` without the interpreter lock and cache the machine code on disk.
+
+    A kernel that Python calls returns numbers and fills the arrays that it is given. To make an
+    array or a NamedTuple, Numba runs Python code, where an interrupt may arrive; then Numba crashes
+    the interpreter, or turns the interrupt into a SystemError.
 
     Inside a kernel ``float(x)`` leaves a float32 as it is: write ``np.float64(x)``. Division
     follows IEEE rules (``error_model="numpy"``): the engine relies on infinities, for example for
@@ -47,8 +56,60 @@ def reordering_kernel(function: Function) -> Function:
 
 
 def _compiled(function: Function, **options: Any) -> Function:
-    compile_ = numba.njit(nogil=True, cache=True, error_model="numpy", **options)
-    return cast(Function, compile_(function))
+    dispatcher = numba.njit(nogil=True, error_model="numpy", **options)(function)
+    if IS_COMPILED:
+        dispatcher._cache = _cache_of(function)  # where ``cache=True`` would put Numba's own
+    return cast(Function, dispatcher)
+
+
+def _cache_of(function: Callable[..., object]) -> Any:
+    try:
+        return _Cache(function)
+    except RuntimeError:  # Numba finds no folder that it can write to
+        return _NoCache()
+
+
+class _Cache(FunctionCache):  # type: ignore[misc]
+    """Numba's cache on disk. A fault of the cache costs a compilation, never a fit."""
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        try:
+            found = super().load_overload(sig, target_context)
+        except Exception:  # a damaged file: unpickling it can raise anything
+            with suppress(OSError):  # then saving fails as well, and says so
+                self.flush()
+            return None
+        # Two processes that compile a kernel at the same time, for different types, can leave an
+        # index that names the other's file.
+        is_ours = found is not None and tuple(found.signature.args) == tuple(sig)
+        return found if is_ours else None
+
+    def save_overload(self, sig: Any, data: Any) -> None:
+        try:
+            super().save_overload(sig, data)
+        except Exception as error:  # a full disk, or a folder that has become read-only
+            _say_once(f"{self.cache_path!r}: {error}")
+
+
+class _NoCache(NullCache):  # type: ignore[misc]
+    """Keeps nothing, and says so when the first kernel is compiled."""
+
+    def save_overload(self, _sig: Any, _data: Any) -> None:
+        _say_once("neither the folder of the package nor the home folder can be written to")
+
+
+_was_said = False
+
+
+def _say_once(reason: str) -> None:
+    global _was_said
+    if not _was_said:
+        _was_said = True
+        _LOGGER.warning(
+            "Compiled code cannot be kept (%s), so each process compiles for up to half a minute: "
+            "set NUMBA_CACHE_DIR to a folder that can be written to.",
+            reason,
+        )
 
 
 @kernel

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -274,27 +274,30 @@ def linked(grove: Grove) -> Grove:
 
 
 def trimmed(grove: Grove) -> Grove:
-    """Return views of what is in use by the largest tree, without the room for more."""
+    """Return a copy without the room for more.
+
+    What is behind the end of a smaller tree is zero, so that equal forests have equal files.
+    """
     size = int(grove.sizes.max())
-    for number, end in enumerate(grove.sizes):  # so that equal forests have equal pickles
-        for array in (grove.nodes, grove.boxes, grove.tallies):
-            if array.flags.writeable:  # else it comes from a pickle, memory-mapped
-                array[number, end:size] = 0
+
+    def copied(array: NDArray[Any]) -> NDArray[Any]:
+        length = min(size, array.shape[1])  # one, of tallies of the roots alone
+        copy = empty((len(array), length, *array.shape[2:]), array.dtype)
+        for number, end in enumerate(grove.sizes):
+            copy[number, :end] = array[number, : min(end, length)]
+            copy[number, end:] = np.zeros((), array.dtype)
+        return copy
+
     return grove._replace(
-        nodes=grove.nodes[:, :size],
-        boxes=grove.boxes[:, :size],
-        tallies=grove.tallies[:, :size],
-        row_numbers=grove.row_numbers[:, : grove.n_rows(0)],
+        sizes=grove.sizes.copy(),
+        nodes=copied(grove.nodes),
+        boxes=copied(grove.boxes),
+        tallies=copied(grove.tallies),
+        row_numbers=grove.row_numbers[:, : grove.n_rows(0)].copy(),
     )
 
 
 def without_rows(grove: Grove) -> Grove:
     """Return a copy of what prediction needs."""
-    used = trimmed(grove)
-    return used._replace(
-        sizes=used.sizes.copy(),
-        nodes=used.nodes.copy(),
-        boxes=used.boxes.copy(),
-        tallies=used.tallies[:, :1].copy(),  # of the roots alone
-        row_numbers=used.row_numbers[:, :0].copy(),
-    )
+    roots = grove.tallies[:, :1].copy()
+    return trimmed(grove._replace(tallies=roots, row_numbers=grove.row_numbers[:, :0]))

@@ -8,6 +8,7 @@ over ten fits of 400,000 rows the process grew by half.
 
 from __future__ import annotations
 
+import errno
 import math
 import mmap
 import sys
@@ -27,14 +28,23 @@ _NO_RESERVE = 0x4000 if sys.platform == "linux" else 0
 
 
 def empty(shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
-    """Return an array of undefined content, as ``numpy.empty`` does."""
+    """Return an array of undefined content, as ``numpy.empty`` does.
+
+    Where memory does not suffice, that is a ``MemoryError``, as with NumPy.
+    """
     n_bytes = math.prod(shape) * np.dtype(dtype).itemsize
     if n_bytes < _FEWEST_BYTES or not IS_LAZY:
         return np.empty(shape, dtype)
-    pages = mmap.mmap(-1, n_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NO_RESERVE)
+    try:
+        pages = mmap.mmap(-1, n_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NO_RESERVE)
+    except (OSError, OverflowError) as error:
+        if isinstance(error, OSError) and error.errno != errno.ENOMEM:
+            raise
+        raise MemoryError(f"There is no memory for an array of {n_bytes:,} bytes.") from None
     if n_bytes >= _FEWEST_BYTES_FOR_HUGE_PAGES and hasattr(mmap, "MADV_HUGEPAGE"):
         # Pages of 2 MB instead of 4 KB: first writes take a fifth of the time, as in NumPy.
-        pages.madvise(mmap.MADV_HUGEPAGE)
+        with suppress(OSError):  # advice, which not every system takes
+            pages.madvise(mmap.MADV_HUGEPAGE)
     return np.frombuffer(pages, dtype).reshape(shape)
 
 

@@ -39,6 +39,13 @@ _FEWEST_TAIL = 1e-4
 
 _TOLERANCE = 1e-13
 """Of other quantiles, as an error of their level."""
+_MOST_ROUNDING = 10.0
+"""Where rounding a quantile to float64 changes its level by more tolerances than this, the quantile
+is searched for among the numbers that float64 has."""
+_EPSILON = 2.3e-16
+"""A bit more than the distance from one to the next number, and hence for any number."""
+_MOST_STEPS = 2500
+"""Bisection from one end of the float64 range to any number takes 2,200 steps at most."""
 _STEEPEST = 4.0
 """Bound of f' / 2 f, for a density f, where the smallest scale is one."""
 
@@ -215,11 +222,14 @@ def _newton_quantile(
     high: float,
     tolerance: float,
 ) -> float:
-    """Solve P(Y <= y) = level between low and high by Newton's method; NaN if it takes too long.
+    """Return the quantile between low and high by Newton's method; NaN if it takes too long.
 
     Steps that leave the bracket, or follow one that did not halve the error, are bisections. The
     last step is not checked: what it leaves of an error e is at most e d f' / 2 f, where d is the
     step, and f' / f seldom exceeds a few times the inverse of the smallest scale.
+
+    Where the distribution function rises by more than the tolerance from one float64 to the next,
+    the quantile is the first of these numbers at which the level is reached.
     """
     y = start
     last_error = np.inf
@@ -235,14 +245,19 @@ def _newton_quantile(
             high = y
         else:
             low = y
-        if high - low <= 4e-16 * abs(y):
-            return y
+        middle = 0.5 * (low + high)
+        if not low < middle < high:  # neighbours
+            return high
         step = error / density if density > 0.0 else np.inf
-        if not (low < y - step < high) or abs(error) > 0.5 * last_error:
-            y = 0.5 * (low + high)
+        following = y - step
+        if following == y:  # a step that rounding takes back
+            following = np.nextafter(y, low if error > 0.0 else high)
+        if not (low < following < high) or abs(error) > 0.5 * last_error:
+            y = middle
         else:
-            y -= step
-            if abs(error * step) * sharpest * _STEEPEST <= tolerance:
+            y = following
+            is_close = abs(error * step) * sharpest * _STEEPEST <= tolerance
+            if is_close and density * _EPSILON * abs(y) <= _MOST_ROUNDING * tolerance:
                 return y
         last_error = abs(error)
     return np.nan
@@ -252,11 +267,12 @@ def _newton_quantile(
 def _quantile(
     mixture: Mixture, degrees: Degrees, i: int, level: float, low: float, high: float
 ) -> float:
-    """Solve P(Y <= y) = level between low and high, by the method of Chandrupatla (1997).
+    """Return the quantile between low and high, by the method of Chandrupatla (1997).
 
-    Inverse quadratic interpolation where three points allow it, else bisection; it ends when the
-    bracket is as narrow as double precision allows, whatever the shape of the mixture. The smaller
-    tail is matched, so that extreme levels keep their digits.
+    Inverse quadratic interpolation where three points allow it, else bisection. It ends with two
+    neighbours in float64, whatever the shape of the mixture; the upper one is the first number at
+    which the level is reached. The smaller tail is matched, so that extreme levels keep their
+    digits.
     """
     sign = 1.0 if level <= 0.5 else -1.0
     tail = level if level <= 0.5 else 1.0 - level
@@ -269,20 +285,21 @@ def _quantile(
     if g_b <= 0.0:
         return b
     fraction = 0.5
-    for _ in range(200):
+    for _ in range(_MOST_STEPS):
         y = a + fraction * (b - a)
+        if not min(a, b) < y < max(a, b):
+            y = 0.5 * (a + b)
+            if not min(a, b) < y < max(a, b):  # neighbours
+                break
         g = sign * (lower_tail(mixture, degrees, i, y, sign) - tail)
+        if g == 0.0:
+            return y
         if (g > 0.0) == (g_a > 0.0):
             c, g_c = a, g_a
         else:
             c, g_c = b, g_b
             b, g_b = a, g_a
         a, g_a = y, g
-        best = a if abs(g_a) < abs(g_b) else b
-        width = abs(b - a)
-        tolerance = 2e-16 * abs(best) + 5e-324
-        if g_a == 0.0 or width <= 2.0 * tolerance:
-            return best
         fraction = 0.5
         position = (a - b) / (c - b)
         share = (g_a - g_b) / (g_c - g_b)
@@ -291,9 +308,9 @@ def _quantile(
                 g_a / (g_c - g_a)
             ) * (g_b / (g_c - g_b))
         # Stay off the ends, so that the bracket shrinks from both sides.
-        margin = tolerance / width
+        margin = _EPSILON * max(abs(a), abs(b)) / abs(b - a)
         fraction = min(max(fraction, margin), 1.0 - margin)
-    return best
+    return max(a, b)
 
 
 @kernel
@@ -306,6 +323,21 @@ def _largest_student(tail: float, degrees: float) -> float:
     degrees = min(degrees, 1e6)
     root = math.sqrt(degrees)
     return 1.001 * root * math.pow(density_at_zero(degrees) / (root * tail), 1.0 / degrees)
+
+
+@kernel
+def _mean_location(mixture: Mixture, i: int) -> float:
+    """Return the mean of the locations of mixture i.
+
+    It is a sum of differences: where locations are large and close to each other, the rounding
+    error of a sum of locations can exceed their distances, and the scales.
+    """
+    offset, weights, locations, _, _ = mixture
+    first = float(locations[offset[i]])
+    away = 0.0
+    for k in range(offset[i] + 1, offset[i + 1]):
+        away += weights[k] * (locations[k] - first)
+    return first + away
 
 
 def quantiles(
@@ -329,18 +361,16 @@ def _quantiles(
     """Fill ``out`` with quantiles.
 
     A quantile of a mixture lies between the smallest and the largest of its components'
-    quantiles; those of t distributions lie between the normal one and a bound. None is less than
-    that of the level before, which rounding could else bring about.
+    quantiles, but for rounding; those of t distributions lie between the normal one and a bound.
+    None is less than that of the level before, which rounding could else bring about.
     """
     offset, weights, locations, scales, _ = mixture
     components = allocate_sorted(offset, all_degrees)
     for i in range(len(offset) - 1):
         first, stop = offset[i], offset[i + 1]
         ends = sort_components(mixture, all_degrees, i, components)
-        mean = 0.0
+        mean = _mean_location(mixture, i)
         spread = 0.0
-        for k in range(first, stop):
-            mean += weights[k] * locations[k]
         for k in range(first, stop):
             deviation = locations[k] - mean
             spread += weights[k] * (scales[k] * scales[k] + deviation * deviation)
@@ -368,6 +398,7 @@ def _quantiles(
                     value = locations[k] + farthest * scales[k]
                     low = min(low, value)
                     high = max(high, value)
+            low, high = np.nextafter(low, -np.inf), np.nextafter(high, np.inf)
             found = np.nan
             if _FEWEST_TAIL <= levels[q] <= 1.0 - _FEWEST_TAIL:
                 start = min(max(mean + standard * spread, low), high)
@@ -415,28 +446,27 @@ the error is 1e-7; many narrow modes need hundreds, and the error is seldom abov
 def _squared_tails(
     components: Sorted,
     ends: tuple[int, int, int],
-    center: float,
     spread: float,
     begin: float,
     end: float,
     below: NDArray[np.float64],
 ) -> tuple[float, float, float]:
-    """Integrate F^2 below the center, (1 - F)^2 above, over a piece of (-1, 1).
+    """Integrate F^2 below zero, (1 - F)^2 above, over a piece of (-1, 1).
 
     Return the integral, its error and where to cut the piece. The variable is s in
-    z = center + spread * s / (1 - abs(s)), in which heavy tails are smooth up to their end.
+    z = spread * s / (1 - abs(s)), in which heavy tails are smooth up to their end.
     """
     half = 0.5 * (end - begin)
     for p in range(_POINTS):
         s = 0.5 * (begin + end) + half * _QUADRATURE[p, 0]
-        point = center + spread * s / max(1.0 - abs(s), _LEAST_ROOM)
+        point = spread * s / max(1.0 - abs(s), _LEAST_ROOM)
         below[p], _ = mixture_at(components, components.degrees, ends, point)
     fine = 0.0
     coarse = 0.0
     coarsest = 0.0
     for p in range(_POINTS):
         s = 0.5 * (begin + end) + half * _QUADRATURE[p, 0]
-        # The center is an end of the pieces on both sides of it.
+        # Zero is an end of the pieces on both sides of it.
         tail = below[p] if begin < 0.0 else 1.0 - below[p]
         room = 1.0 - abs(s)
         below[p] = tail * tail * spread / (room * room) if room > _LEAST_ROOM else 0.0
@@ -473,12 +503,11 @@ def _squared_tails(
 def _least_crps(
     components: Sorted,
     ends: tuple[int, int, int],
-    center: float,
     spread: float,
     tolerance: float,
     pieces: NDArray[np.float64],
 ) -> float:
-    """Return the CRPS at the center, by adaptive quadrature: the worst piece is halved."""
+    """Return the CRPS at zero, by adaptive quadrature: the worst piece is halved."""
     below = np.empty(_POINTS)
     n_pieces = 4
     for piece in range(n_pieces):
@@ -488,7 +517,7 @@ def _least_crps(
     while True:
         for piece in range(fresh, n_pieces):
             begin, end = pieces[piece, 0], pieces[piece, 1]
-            value, error, cut = _squared_tails(components, ends, center, spread, begin, end, below)
+            value, error, cut = _squared_tails(components, ends, spread, begin, end, below)
             pieces[piece, 2], pieces[piece, 3], pieces[piece, 4] = value, error, cut
         total = 0.0
         total_error = 0.0
@@ -529,22 +558,24 @@ def _student_crps(mixture: Mixture, y: NDArray[np.float64], out: NDArray[np.floa
     It is the CRPS at a center of the mixture, by quadrature, and how much farther all components
     are from the label than from the center, for which there is a closed form. There is none for
     the distance of two t distributions.
+
+    The integral is over the distance from the center, which keeps its digits where the mixture is
+    narrow and far from zero.
     """
     pieces = np.empty((_MOST_PIECES, 5))
     offset, weights, locations, scales, all_degrees = mixture
     components = allocate_sorted(offset, all_degrees)
     for i in range(len(y)):
         ends = sort_components(mixture, all_degrees, i, components)
-        mean = 0.0
         low, high = np.inf, -np.inf
         for k in range(offset[i], offset[i + 1]):
-            mean += weights[k] * locations[k]
             low = min(low, locations[k])
             high = max(high, locations[k])
+        mean = min(max(_mean_location(mixture, i), low), high)
         # Any center will do, but the CRPS is least at the median, and nothing cancels there.
         center = _newton_quantile(components, all_degrees, ends, 0.5, mean, low, high, 0.01)
         if math.isnan(center):
-            center = mean
+            center = _quantile(mixture, all_degrees, i, 0.5, low, high)
         spread = 0.0
         farther = 0.0
         for k in range(offset[i], offset[i + 1]):
@@ -558,8 +589,10 @@ def _student_crps(mixture: Mixture, y: NDArray[np.float64], out: NDArray[np.floa
                     - _student_distance((center - location) / scale, degrees)
                 )
             )
-        least = _least_crps(components, ends, center, spread, _CRPS_TOLERANCE, pieces)
-        out[i] = least + farther
+        for k in range(ends[2]):
+            components.location[k] -= center
+        least = _least_crps(components, ends, spread, _CRPS_TOLERANCE, pieces)
+        out[i] = max(least + farther, 0.0)  # which rounding could make negative
 
 
 def crps(mixture: Mixture, y: NDArray[np.float64], out: NDArray[np.float64]) -> None:
@@ -588,7 +621,7 @@ def _gaussian_crps(mixture: Mixture, y: NDArray[np.float64], out: NDArray[np.flo
                     location - locations[other], math.hypot(scale, scales[other])
                 )
             pairs += weight * within
-        out[i] = to_label - pairs
+        out[i] = max(to_label - pairs, 0.0)  # which rounding could make negative
 
 
 @kernel

@@ -419,10 +419,12 @@ def _average_groups(
 
 @kernel
 def _merge_groups(
-    moments: NDArray[np.float64], group_size: int, n_trees: int
-) -> NDArray[np.float64]:
-    """Return the averages over all trees."""
-    merged: NDArray[np.float64] = moments[0].copy()
+    moments: NDArray[np.float64], group_size: int, n_trees: int, merged: NDArray[np.float64]
+) -> None:
+    """Set ``merged`` to the averages over all trees."""
+    for part in range(merged.shape[0]):  # a slice would take seconds to compile
+        for i in range(merged.shape[1]):
+            merged[part, i] = moments[0, part, i]
     n_before = min(group_size, n_trees)
     for group in range(1, len(moments)):
         n_more = min(group_size, n_trees - group * group_size)
@@ -437,7 +439,6 @@ def _merge_groups(
             )
             merged[4, i] += share * (moments[group, 4, i] - merged[4, i])
         n_before += n_more
-    return merged
 
 
 def _allocate_groups(ensemble: Ensemble, n_rows: int) -> NDArray[np.float64]:
@@ -448,7 +449,9 @@ def _allocate_groups(ensemble: Ensemble, n_rows: int) -> NDArray[np.float64]:
 
 def _merged(ensemble: Ensemble, groups: NDArray[np.float64]) -> ForestMoments:
     n_trees = len(ensemble.sizes)
-    return ForestMoments(*_merge_groups(groups, _group_size(n_trees), n_trees))
+    merged = np.empty(groups.shape[1:])
+    _merge_groups(groups, _group_size(n_trees), n_trees, merged)
+    return ForestMoments(*merged)
 
 
 def predict_moments(
@@ -534,14 +537,14 @@ def merge_parts(ensemble: Ensemble, parts: list[NDArray[np.float64]]) -> ForestM
     return _merged(ensemble, np.concatenate(parts))
 
 
-class _TreeComponents(NamedTuple):
-    """The components of one tree, of all rows, in the order of the tree."""
-
-    row: NDArray[np.int32]
-    weight: NDArray[np.float64]
-    location: NDArray[np.float64]
-    scale: NDArray[np.float64]
-    degrees: NDArray[np.float64]
+_TreeComponents = tuple[
+    NDArray[np.int32],
+    NDArray[np.float64],
+    NDArray[np.float64],
+    NDArray[np.float64],
+    NDArray[np.float64],
+]
+"""Row, weight, location, scale and degrees of the components of one tree, in the tree's order."""
 
 
 @kernel
@@ -549,26 +552,26 @@ def _collect(
     exits: Exits,
     n_exits: int,
     components: Components,
-    posterior: int,
     noise_variance: float,
     n_trees: int,
     total_weight: NDArray[np.float64],
     counts: NDArray[np.int64],
-) -> _TreeComponents:
-    """Return the components of one tree, and count those of each row over all trees.
+    found: _TreeComponents,
+) -> None:
+    """Set ``found`` to the components of one tree; count those of each row over all trees.
 
     Weights of a row add up to 1 / n_trees. ``total_weight`` is scratch space.
     """
     exit_row, _, weights, _, _ = exits
     locations, posterior_variances, branch_variances, noise_variances, all_degrees = components
-    degrees = np.empty(n_exits if posterior == PRUNED else 0)
-    scale = np.empty(n_exits)
-    weight = np.empty(n_exits)
+    row, weight, location, scale, degrees = found
     total_weight[:] = 0.0
     for e in range(n_exits):
         total_weight[exit_row[e]] += weights[e]
         counts[exit_row[e]] += 1
     for e in range(n_exits):
+        row[e] = exit_row[e]
+        location[e] = locations[e]
         weight[e] = weights[e] / (total_weight[exit_row[e]] * n_trees)
         if len(degrees) > 0:
             degrees[e] = all_degrees[e]
@@ -576,9 +579,6 @@ def _collect(
             scale[e] = math.sqrt(variance * ((degrees[e] - 2.0) / degrees[e]))
         else:
             scale[e] = math.sqrt(posterior_variances[e] + branch_variances[e] + noise_variance)
-    return _TreeComponents(
-        exit_row[:n_exits].copy(), weight, locations[:n_exits].copy(), scale, degrees
-    )
 
 
 @kernel
@@ -670,16 +670,17 @@ def _collect_groups(
                 space.sums,
                 groups[group],
             )
-            by_tree.append(
-                _collect(
-                    space.exits,
-                    n_exits,
-                    space.components,
-                    ensemble.posterior,
-                    ensemble.hyperparameters.noise_variance,
-                    n_trees,
-                    space.staying,
-                    counts,
-                )
+            degrees = np.empty(n_exits if ensemble.posterior == PRUNED else 0)
+            found = (np.empty(n_exits, np.int32), *np.empty((3, n_exits)), degrees)
+            _collect(
+                space.exits,
+                n_exits,
+                space.components,
+                ensemble.hyperparameters.noise_variance,
+                n_trees,
+                space.staying,
+                counts,
+                found,
             )
+            by_tree.append(found)
     return counts, by_tree

@@ -16,10 +16,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .kernel import doubled, inner_kernel, kernel, wide
+from .kernel import inner_kernel, kernel, wide
 from .rng import exponential, uniform
 from .tree import NO_CHILD, NO_ROW, Records, Tree
 from .vector import are_vectors, divide_vectors, padded_width, partition_vectors
+
+MANY_FEATURES = 128
+"""From more on, it is faster to search for the feature of a cut than to count up to it."""
 
 
 class Cuts(NamedTuple):
@@ -42,6 +45,8 @@ class Scratch(NamedTuple):
 
     boxes: NDArray[np.float32]
     """That of ``divide``."""
+    waiting: NDArray[np.int64]
+    """Nodes still to be sampled; each has rows of its own, so there are never more than rows."""
     cuts: Cuts
 
 
@@ -237,11 +242,12 @@ def allocate_cuts(n_cuts: int, n_features: int, n_rows: int) -> Cuts:
 def allocate_scratch(n_cuts: int, n_features: int, n_rows: int) -> Scratch:
     """Return the scratch space of ``sample_block`` for so many rows at most.
 
-    It is allocated once for many blocks: for the ten rows of a leaf, seven allocations take as long
-    as sampling them.
+    It is allocated once for many blocks: for the ten rows of a leaf, eight allocations take as long
+    as sampling them. And once a tree has begun to change, no allocation may fail.
     """
     boxes = np.empty((2, 2, padded_width(n_features)), dtype=np.float32)
-    return Scratch(boxes, allocate_cuts(n_cuts, n_features, n_rows))
+    waiting = np.empty(n_rows + 1, dtype=np.int64)
+    return Scratch(boxes, waiting, allocate_cuts(n_cuts, n_features, n_rows))
 
 
 @kernel
@@ -366,8 +372,17 @@ def _draw_cuts(
     for c in range(n_cuts):
         position = uniform(random_state) * end
         feature = 0
-        for f in range(n_features):  # counts the sides that end before it, in vector registers
-            feature += side_ends[f] <= position
+        if n_features <= MANY_FEATURES:
+            for f in range(n_features):  # counts the sides that end before it, in vector registers
+                feature += side_ends[f] <= position
+        else:  # finds the same by halving
+            stop = n_features
+            while feature < stop:
+                middle = (feature + stop) // 2
+                if side_ends[middle] <= position:
+                    feature = middle + 1
+                else:
+                    stop = middle
         feature = min(feature, last)
         low, high = np.float64(boxes[node, 0, feature]), np.float64(boxes[node, 1, feature])
         threshold = high
@@ -403,70 +418,92 @@ def sample_block(
     them the code for this is not compiled, which takes seconds.
     """
     nodes, boxes, tallies = tree
-    scratch_boxes, cuts = scratch
+    scratch_boxes, waiting, cuts = scratch
     n_nodes_before = n_nodes
     start = wide(0)
     stop = len(rows)
     _await_sampling(nodes, tallies, root, start, stop, start_time)
-    # Nodes still to be sampled. A node waits here only while its sibling's subtree is sampled, so
-    # there are never more than the depth plus one; the stack doubles when that is not enough.
-    # The inner loop leaves the array alone, or Numba would count references to it at every node.
-    waiting = np.empty((32, 1), dtype=np.int64)
-    waiting[0, 0] = root
+    waiting[0] = root
     n_waiting = 1
     while n_waiting > 0:
-        if n_waiting + 2 > len(waiting):
-            waiting = doubled(waiting)
-        while 0 < n_waiting <= len(waiting) - 2:
-            n_waiting -= 1
-            node = waiting[n_waiting, 0]
-            record = nodes[node]
-            start = wide(tallies[node].first_row)
-            stop = start + tallies[node].n_samples
-            parent_time = record.split_time
-            record.split_time = np.inf
-            if stop - start < min_samples_split:
-                continue
-            extent = total_extent(boxes, node)
-            if extent == 0.0:
-                continue
-            split_time = parent_time + exponential(random_state, extent)
-            if split_time >= lifetime:
-                continue
-            if labels is None:  # noqa: SIM114 - a branch of its own, or Numba would compile all
-                feature, threshold = sample_cut(random_state, boxes, node, extent)
-            elif n_candidate_splits == 1 or stop - start == 2:  # all cuts do the same to two rows
-                feature, threshold = sample_cut(random_state, boxes, node, extent)
-            else:
-                feature, threshold = choose_cut(
-                    random_state,
-                    boxes,
-                    node,
-                    rows,
-                    row_order,
-                    labels,
-                    start,
-                    stop,
-                    n_candidate_splits,
-                    cuts,
-                )
-            middle = divide(
-                rows, row_order, start, stop, feature, threshold, boxes, n_nodes, scratch_boxes
+        n_waiting -= 1
+        node = waiting[n_waiting]
+        record = nodes[node]
+        start = wide(tallies[node].first_row)
+        stop = start + tallies[node].n_samples
+        parent_time = record.split_time
+        record.split_time = np.inf
+        if stop - start < min_samples_split:
+            continue
+        extent = total_extent(boxes, node)
+        if extent == 0.0:
+            continue
+        split_time = parent_time + exponential(random_state, extent)
+        if split_time >= lifetime:
+            continue
+        if labels is None:  # noqa: SIM114 - a branch of its own, or Numba would compile all
+            feature, threshold = sample_cut(random_state, boxes, node, extent)
+        elif n_candidate_splits == 1 or stop - start == 2:  # all cuts do the same to two rows
+            feature, threshold = sample_cut(random_state, boxes, node, extent)
+        else:
+            feature, threshold = choose_cut(
+                random_state,
+                boxes,
+                node,
+                rows,
+                row_order,
+                labels,
+                start,
+                stop,
+                n_candidate_splits,
+                cuts,
             )
-            record.left_child = n_nodes
-            record.split_feature = feature
-            record.threshold = threshold
-            record.split_time = split_time
-            _await_sampling(nodes, tallies, n_nodes, start, middle, split_time)
-            _await_sampling(nodes, tallies, n_nodes + 1, middle, stop, split_time)
-            waiting[n_waiting, 0] = n_nodes + 1
-            waiting[n_waiting + 1, 0] = n_nodes  # on top, to be sampled first
-            n_waiting += 2
-            n_nodes += 2
+        middle = divide(
+            rows, row_order, start, stop, feature, threshold, boxes, n_nodes, scratch_boxes
+        )
+        record.left_child = n_nodes
+        record.split_feature = feature
+        record.threshold = threshold
+        record.split_time = split_time
+        _await_sampling(nodes, tallies, n_nodes, start, middle, split_time)
+        _await_sampling(nodes, tallies, n_nodes + 1, middle, stop, split_time)
+        waiting[n_waiting] = n_nodes + 1
+        waiting[n_waiting + 1] = n_nodes  # on top, to be sampled first
+        n_waiting += 2
+        n_nodes += 2
     for node in range(n_nodes - 1, n_nodes_before - 1, -1):  # children before parents
         _set_height(nodes, tallies, node)
     _set_height(nodes, tallies, root)
     return n_nodes
+
+
+@kernel
+def sample_alone(
+    rows: NDArray[np.float32],
+    row_order: NDArray[np.int32],
+    labels: NDArray[np.float64] | None,
+    start_time: float,
+    min_samples_split: int,
+    n_candidate_splits: int,
+    lifetime: float,
+    random_state: NDArray[np.uint64],
+    tree: Tree,
+) -> int:
+    """Sample a block as ``sample_block`` does, as the whole of a tree whose root has its box."""
+    return sample_block(
+        rows,
+        row_order,
+        labels,
+        start_time,
+        min_samples_split,
+        n_candidate_splits,
+        lifetime,
+        random_state,
+        tree,
+        0,
+        1,
+        allocate_scratch(n_candidate_splits, tree.boxes.shape[2], len(rows)),
+    )
 
 
 @inner_kernel
@@ -542,7 +579,7 @@ def sample_tree(
     row_order[0], row_order[1:] = 0, 1
     np.cumsum(row_order, out=row_order)  # counts up, without another array as large
     bounding_box(scratch, 0, len(rows), tree.boxes, 0)
-    return sample_block(
+    return sample_alone(
         scratch,
         row_order,
         labels if n_candidate_splits > 1 else None,
@@ -552,7 +589,4 @@ def sample_tree(
         lifetime,
         random_state,
         tree,
-        0,
-        1,
-        allocate_scratch(n_candidate_splits, rows.shape[1], len(rows)),
     )

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from .kernel import kernel
 from .posterior import merge_tallies, order_labels, tally_labels
 from .rng import exponential
-from .sample import allocate_scratch, bounding_box, sample_block, sample_cut, total_extent
+from .sample import bounding_box, sample_alone, sample_cut, total_extent
 from .tree import NO_CHILD, NODE, TALLY, Tree
 
 WAITING, INNER, LEAF, CLOSED = range(4)
@@ -351,7 +351,7 @@ def grow_subtree(
     order = np.arange(len(rows), dtype=np.int32)
     n_features = room.boxes.shape[2]
     bounding_box(rows, 0, len(rows), room.boxes, 0)
-    size = sample_block(
+    size = sample_alone(
         rows,
         order,
         labels if n_candidates > 1 else None,
@@ -361,9 +361,6 @@ def grow_subtree(
         lifetime,
         random_state,
         room,
-        0,
-        1,
-        allocate_scratch(n_candidates, n_features, len(rows)),
     )
     ordered = np.empty(len(rows))
     order_labels(labels, order, ordered)

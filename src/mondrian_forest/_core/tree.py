@@ -165,7 +165,6 @@ def copy_depth_first(tree: Tree, out: Tree) -> None:
         n_copied += 2
 
 
-@kernel
 def level_by_level(nodes: Records) -> NDArray[np.int32]:
     """Return all node numbers, each parent before its children, one level after the other.
 
@@ -173,6 +172,17 @@ def level_by_level(nodes: Records) -> NDArray[np.int32]:
     nodes have no order in memory.
     """
     order = np.empty(len(nodes), dtype=np.int32)
+    return order[: _level_by_level(nodes, order)]
+
+
+def parents_first(nodes: Records, height: int) -> NDArray[np.int32]:
+    """Return all node numbers, each parent before its children, depth first."""
+    order = np.empty(len(nodes), dtype=np.int32)
+    return order[: _parents_first(nodes, height, order)]
+
+
+@kernel
+def _level_by_level(nodes: Records, order: NDArray[np.int32]) -> int:
     order[0] = 0
     n_found = 1
     i = 0
@@ -184,13 +194,11 @@ def level_by_level(nodes: Records) -> NDArray[np.int32]:
             order[n_found + 1] = left + 1
             n_found += 2
         i += 1
-    return order[:n_found]
+    return n_found
 
 
 @kernel
-def parents_first(nodes: Records, height: int) -> NDArray[np.int32]:
-    """Return all node numbers, each parent before its children, depth first."""
-    order = np.empty(len(nodes), dtype=np.int32)
+def _parents_first(nodes: Records, height: int, order: NDArray[np.int32]) -> int:
     waiting = np.empty(height + 2, dtype=np.int32)
     waiting[0] = 0
     n_waiting = 1
@@ -205,4 +213,4 @@ def parents_first(nodes: Records, height: int) -> NDArray[np.int32]:
             waiting[n_waiting] = left + 1
             waiting[n_waiting + 1] = left
             n_waiting += 2
-    return order[:n_found]
+    return n_found

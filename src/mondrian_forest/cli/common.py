@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
+
+from .._printable import printable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -30,13 +35,40 @@ def messages() -> Console:
     """Return where messages go: the standard error, so that data can have the standard output."""
     from rich.console import Console
 
-    return Console(stderr=True, markup=False, highlight=False, soft_wrap=True)
+    return Console(stderr=True, markup=False, emoji=False, highlight=False, soft_wrap=True)
 
 
-def fail(message: str) -> NoReturn:
-    """End with a message: the data or the model is at fault."""
-    typer.echo(message, err=True)
-    raise typer.Exit(1)
+def shown(text: str) -> str:
+    """Return a text, which may hold names from files, as the terminal can show it."""
+    encoding = sys.stdout.encoding or "utf-8"
+    return printable(text).encode(encoding, "backslashreplace").decode(encoding)
+
+
+def tell(message: str) -> None:
+    """Print a message that may hold names from files."""
+    messages().print(shown(message))
+
+
+def fail(message: str, code: int = 1) -> NoReturn:
+    """End with a message: the data or the model is at fault, or with code 2 the usage."""
+    typer.echo(shown(" ".join(message.split())), err=True)
+    raise typer.Exit(code)
+
+
+def refuse_inputs(output: Path | None, inputs: Iterable[Path]) -> None:
+    """Refuse to write over a file that is read."""
+    if output is not None and any(is_same_file(output, path) for path in inputs):
+        fail(f"{str(output)!r} is read, so nothing can be written to it: name another file.")
+
+
+def is_same_file(one: Path, other: Path) -> bool:
+    """Tell whether two names stand for one file, also through links."""
+    if os.path.realpath(one) == os.path.realpath(other):
+        return True
+    try:
+        return os.path.samefile(one, other)
+    except OSError:  # one of them does not exist
+        return False
 
 
 @contextmanager
@@ -44,19 +76,19 @@ def faults_told() -> Iterator[None]:
     """End with one sentence where data, model or files are at fault, and with nothing else."""
     try:
         yield
-    except OSError as error:
+    except (OSError, MemoryError) as error:
         if isinstance(error, BrokenPipeError):
             sys.stderr.close()  # nobody reads any more, and that is no fault
             raise typer.Exit(0) from None
+        if isinstance(error, MemoryError) or error.errno == errno.ENOMEM:
+            fail("There is not enough memory: use --stream, fewer --trees or a larger "
+                 "--min-samples-split.")  # fmt: skip
         where = f"{error.filename!r}: " if error.filename else ""
         fail(f"{where}{error.strerror or error}.".replace("..", "."))
-    except MemoryError:
-        fail("There is not enough memory: use --stream, fewer --trees or a larger "
-             "--min-samples-split.")  # fmt: skip
     except ModuleNotFoundError as error:
         fail(str(error))
     except ValueError as error:
-        fail(" ".join(str(error).split()))
+        fail(str(error))
 
 
 @contextmanager
@@ -91,7 +123,7 @@ def show(values: Mapping[str, Any], as_json: bool) -> None:
         return
     width = max(map(len, values))
     for name, value in values.items():
-        print(f"{name:{width}}  {_readable(value)}")
+        print(shown(f"{name:{width}}  {_readable(value)}"))
 
 
 def _plain(value: Any) -> Any:

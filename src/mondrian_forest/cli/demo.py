@@ -89,7 +89,7 @@ def demo(
 def _is_compiled() -> bool:
     """Tell whether this version has predicted quantiles, and so compiled all of this, before."""
     core = Path(__file__).parents[1] / "_core"
-    folders = [core / "__pycache__", Path(os.environ.get("NUMBA_CACHE_DIR", core))]
+    folders = [core / "__pycache__", Path(os.environ.get("NUMBA_CACHE_DIR") or core)]
     kept = [index for folder in folders for index in folder.rglob("mixture._quantiles-*.nbi")]
     since = (core / "mixture.py").stat().st_mtime
     return any(index.stat().st_mtime > since for index in kept)

@@ -7,7 +7,17 @@ from typing import Annotated
 
 import typer
 
-from .common import Delimiter, Jobs, Json, fail, faults_told, messages, show
+from .common import (
+    Delimiter,
+    Jobs,
+    Json,
+    fail,
+    faults_told,
+    messages,
+    refuse_inputs,
+    show,
+    tell,
+)
 
 
 def evaluate(
@@ -33,17 +43,19 @@ def evaluate(
     """
     if report is not None and not (report.parent.is_dir() and not report.is_dir()):
         fail(f"The report cannot be saved as {str(report)!r}: name a file in a folder.")
+    refuse_inputs(report, (model, table))
     with faults_told(), messages().status("Loading ...") as status:
+        from mondrian_forest._replace import check_replaceable, replacing
         from mondrian_forest.metrics import summary
-        from mondrian_forest.persistence import replacing
         from mondrian_forest.tables import TableFile, TableForest
-        from mondrian_forest.tables.files import sample_rows, without_gaps_as_text
+        from mondrian_forest.tables.files import sample_rows
 
+        if report is not None:
+            check_replaceable(report)
         known = TableForest.load(model, mmap=True)
         known.forest.set_params(n_jobs=jobs)
-        file = TableFile(table, delimiter=delimiter, columns=known.columns, as_text=True)
-        rows, n_rows = sample_rows(file.batches(), most_rows)
-        rows = without_gaps_as_text(rows) if file.as_text else rows
+        file = TableFile(table, delimiter=delimiter, columns=known.columns)
+        rows, n_rows = sample_rows(map(known.encoder.typed, file.batches()), most_rows)
         status.update("Evaluating ...")
         if len(rows) < 2:
             fail(f"{str(table)!r} has too few rows to evaluate on: {len(rows)}.")
@@ -62,4 +74,4 @@ def evaluate(
             with replacing(report) as unfinished:
                 unfinished.write_text(page, encoding="utf-8")
     if report is not None:
-        messages().print(f"Report: {report}")
+        tell(f"Report: {report}")

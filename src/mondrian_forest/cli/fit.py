@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Annotated, Any
@@ -17,8 +18,10 @@ from .common import (
     faults_told,
     messages,
     progress_shown,
+    refuse_inputs,
     show,
     split_names,
+    tell,
 )
 
 if TYPE_CHECKING:
@@ -38,8 +41,17 @@ def fit(
     ] = None,
     drop: Annotated[str | None, typer.Option(help="Columns to leave out, with commas.")] = None,
     impute: Annotated[
-        bool, typer.Option("--impute", help="Fill gaps with medians, now and at predictions.")
+        bool,
+        typer.Option("--impute", help="Fill missing values with medians, now and at predictions."),
     ] = False,
+    missing: Annotated[
+        list[str] | None,
+        typer.Option(help="What stands for a missing value, as '?'; may be given several times."),
+    ] = None,
+    text: Annotated[
+        str | None,
+        typer.Option(help="Columns that are text though they look like numbers, with commas."),
+    ] = None,
     holdout: Annotated[
         float, typer.Option(min=0.0, max=0.9, help="Share of rows to evaluate on first.")
     ] = 0.0,
@@ -73,40 +85,33 @@ def fit(
     Numbers are used as they are, dates become time, day of the year, day of the week and hour,
     texts become numbers by the labels that go with them. All of that is kept in the model file.
 
+    A column that is almost numbers or dates is refused, and the first cell that is none is named.
+    --missing '?' takes such cells for missing values, --text NAME takes the column for text.
+
     With --holdout, some rows are predicted before they are learned, and the scores are printed.
 
     Example: mondrian fit houses.csv --target price --holdout 0.1 -o houses.mf
     """
     if (workers or dask) and (holdout or stream or (workers and dask)):
-        typer.echo("--workers or --dask go without each other, --holdout and --stream.", err=True)
-        raise typer.Exit(2)
+        fail("--workers or --dask go without each other, --holdout and --stream.", 2)
     if not (output.parent.is_dir() and not output.is_dir()):
         fail(f"The model cannot be saved as {str(output)!r}: name a file in a folder.")
     with faults_told():
         with messages().status("Loading ..."):
             from mondrian_forest import PAPER
+            from mondrian_forest._replace import check_replaceable
             from mondrian_forest.tables import TableFile
             from mondrian_forest.tables.files import concatenated, find_files
-            from mondrian_forest.tables.files import stream as batches
             from mondrian_forest.tables.learning import Learned, fit_batches
 
+        check_replaceable(output)
         paths = find_files(table)
+        refuse_inputs(output, paths)
         file = TableFile(paths[0], delimiter=delimiter)
-        chosen = split_names(columns)
-        if chosen is not None:
-            chosen = list(dict.fromkeys(chosen))
-        if drop is not None:
-            left_out = split_names(drop) or []
-            for name in left_out:
-                if name not in file.names:
-                    fail(f"There is no column {name!r} to leave out.")
-            kept = chosen if chosen is not None else file.names
-            chosen = [name for name in kept if name not in (*left_out, target)]
+        chosen = _chosen(file.names, target, split_names(columns), split_names(drop))
         # Columns that are left out need not be read.
         read = None if chosen is None else [*chosen, target]
-        files = [
-            TableFile(path, delimiter=delimiter, columns=read, as_text=stream) for path in paths
-        ]
+        files = [TableFile(path, delimiter=delimiter, columns=read) for path in paths]
         parameters: dict[str, Any] = {"n_estimators": trees, "n_jobs": jobs}
         if paper:
             parameters |= PAPER
@@ -116,7 +121,13 @@ def fit(
         start = perf_counter()
         counts = [file.n_rows for file in files]
         total = None if None in counts else sum(count or 0 for count in counts)
-        shared: dict[str, Any] = {"columns": chosen, "impute": impute, "random_state": seed}
+        shared: dict[str, Any] = {
+            "columns": chosen,
+            "impute": impute,
+            "text": split_names(text) or [],
+            "missing": missing or [],
+            "random_state": seed,
+        }
         result: Learned | None = None
         if workers or dask:
             model = _fit_elsewhere(
@@ -134,7 +145,7 @@ def fit(
             with progress_shown("Learning", total) as progress:
                 task = progress.task_ids[0]
                 result = fit_batches(
-                    batches(files, batch_rows)
+                    chain.from_iterable(file.batches(batch_rows) for file in files)
                     if stream
                     else [concatenated([file.read() for file in files])],
                     target,
@@ -155,7 +166,22 @@ def fit(
             found |= {"rows held out": result.n_held_out, **result.scores}
         show(found | {"model": str(output)}, json)
         if not json:
-            messages().print(f"Next: mondrian predict {output} NEW.csv --quantiles 0.05,0.5,0.95")
+            tell(f"Next: mondrian predict {output} NEW.csv --quantiles 0.05,0.5,0.95")
+
+
+def _chosen(
+    known: list[str], target: str, columns: list[str] | None, drop: list[str] | None
+) -> list[str] | None:
+    """Return the columns to learn from; None are all others than the target."""
+    if columns is not None:
+        columns = list(dict.fromkeys(columns))
+    if drop is None:
+        return columns
+    unknown = set(drop).difference(known)
+    if unknown:
+        fail(f"There is no column {min(unknown)!r} to leave out.")
+    left_out = {*drop, target}
+    return [name for name in (known if columns is None else columns) if name not in left_out]
 
 
 def _fit_elsewhere(

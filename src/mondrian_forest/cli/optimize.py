@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import signal
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -41,14 +45,18 @@ def optimize(
 
     Example: mondrian optimize space.toml -n 50 --journal run.jsonl -- python train.py --lr {lr}
     """
-    with faults_told():
+    with faults_told(), signals_raise():
         from rich.live import Live
 
         from mondrian_forest.optimize.command import optimize_command, read_space
 
         parameters = read_space(space)
         console = messages()
-        with Live(console=console, refresh_per_second=4, transient=True) as live:
+        with (
+            warnings.catch_warnings(),
+            Live(console=console, refresh_per_second=4, transient=True) as live,
+        ):
+            warnings.showwarning = lambda message, *_, **__: console.print(str(message))
 
             def on_trial(optimizer: Optimizer, trial: Trial, error: str) -> None:
                 if error:
@@ -75,6 +83,31 @@ def optimize(
             raise typer.Exit(1)
         point = {name: value for name, value in result.best_point.items() if value is not None}
         show({**found, "best value": result.best_value, "best point": point}, json)
+
+
+@contextmanager
+def signals_raise() -> Iterator[None]:
+    """End by an exception where a signal would end the process: programs run that must end too.
+
+    They are in sessions of their own, and get no signal from the terminal. The exit codes are those
+    of a shell: 130 for SIGINT, 143 for SIGTERM.
+    """
+
+    def end(number: int, _: Any) -> None:
+        raise SystemExit(128 + number)
+
+    names = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT")
+    # What is ignored stays ignored, as under nohup.
+    former = {
+        number: signal.signal(number, end)
+        for number in (getattr(signal, name) for name in names if hasattr(signal, name))
+        if signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler)
+    }
+    try:
+        yield
+    finally:
+        for number, handler in former.items():
+            signal.signal(number, handler)
 
 
 def best_trials(optimizer: Optimizer, n_trials: int) -> Table:

@@ -16,7 +16,9 @@ from .common import (
     faults_told,
     messages,
     progress_shown,
+    refuse_inputs,
     split_names,
+    tell,
 )
 
 
@@ -50,27 +52,27 @@ def predict(
     except ValueError:
         levels = [-1.0]
     if not all(0.0 < level < 1.0 for level in levels):
-        typer.echo(f"--quantiles takes numbers between 0 and 1, got {quantiles!r}.", err=True)
-        raise typer.Exit(2)
+        fail(f"--quantiles takes numbers between 0 and 1, got {quantiles!r}.", 2)
+    refuse_inputs(output, (model, table))
     with faults_told():
         with messages().status("Loading ..."):
             from mondrian_forest.tables import TableFile, TableForest, TableWriter
-            from mondrian_forest.tables.files import without_gaps_as_text
+            from mondrian_forest.tables.files import with_missing_values
             from mondrian_forest.tables.model import quantile_name
 
         known = TableForest.load(model, mmap=True)
         known.forest.set_params(n_jobs=jobs)
-        file = TableFile(table, delimiter=delimiter, as_text=True)
-        new = ("prediction", "std", *map(quantile_name, levels))
+        file = TableFile(table, delimiter=delimiter, verbatim=True)
+        new = ("prediction", *(["std"] if std else []), *map(quantile_name, levels))
         taken = [name for name in new if name in file.names]
         if taken and not only:
             fail(f"The table has a column {taken[0]!r} already: rename it, or use --only.")
         with TableWriter(output) as writer, progress_shown("Predicting", file.n_rows) as progress:
             for batch in chain(file.batches(batch_rows), [file.empty()]):  # if only for the header
-                rows = without_gaps_as_text(batch) if file.as_text else batch
+                rows = with_missing_values(batch) if file.is_csv else batch
                 found = known.predict(rows, std=std, quantiles=levels)
                 columns = {} if only else dict(zip(batch.column_names, batch.columns, strict=True))
                 writer.write({**columns, **found})
                 progress.advance(progress.task_ids[0], len(batch))
         if output is not None:
-            messages().print(f"Written: {output}")
+            tell(f"Written: {output}")

@@ -3,29 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from concurrent.futures import CancelledError
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from .._validation import refuse_what_is_no_number
+
 try:
     import dask
     import dask.array
     import dask.dataframe
-    from distributed import Client, KilledWorker, default_client
-    from distributed.client import FutureCancelledError
+    from distributed import Client, KilledWorker, default_client, wait
     from distributed.comm.core import CommClosedError
 except ModuleNotFoundError:
     raise ModuleNotFoundError(
         "This needs Dask: pip install 'mondrian-forest[dask]'.", name="dask"
     ) from None
 
-__all__ = ["Client", "ClusterLost", "Table", "cluster_told", "dask", "find_client", "open_table"]
+__all__ = [
+    "Client",
+    "ClusterLost",
+    "Table",
+    "cluster_told",
+    "dask",
+    "find_client",
+    "open_table",
+    "wait",
+]
 
 
 class ClusterLost(RuntimeError):  # noqa: N818 - no defect of ours
-    """The scheduler is gone, or tasks were cancelled."""
+    """The scheduler is gone, tasks were cancelled, or workers have too little memory."""
 
 
 @contextmanager
@@ -41,8 +52,10 @@ def cluster_told(client: Client | None = None) -> Iterator[None]:
             "A task ended several workers, as when they run out of memory: use more workers, "
             "smaller partitions or a smaller block_rows."
         ) from error
+    except ClusterLost:
+        raise
     except Exception as error:
-        is_lost = isinstance(error, FutureCancelledError | CommClosedError)
+        is_lost = isinstance(error, CancelledError | CommClosedError)
         if not is_lost and (client is None or client.status == "running"):
             raise  # what a task could not read, for example
         raise ClusterLost(
@@ -135,6 +148,7 @@ def _numbers(where: str, data: Any) -> NDArray[np.float64]:
         for name, dtype in dtypes.items():
             if _numpy_dtype(dtype).kind not in "biuf":
                 raise ValueError(f"{where} holds {dtype} in column {name!r}, which is no number.")
+    refuse_what_is_no_number(where, data)
     try:
         array = np.asarray(data, dtype=np.float64)
     except (TypeError, ValueError):

@@ -6,8 +6,6 @@
 2. The tops of all trees grow in rounds, see ``_core.top``. A round is a pass over the rows.
 3. Some trees at a time, the rows of closed blocks come together, and workers grow the subtrees.
 4. Tops and subtrees are joined, and the label model is computed from what the nodes have counted.
-
-All tasks are pure: what is lost with a worker is computed again from what it was computed from.
 """
 
 from __future__ import annotations
@@ -15,16 +13,14 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from operator import getitem
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
 
-from .._core.intake import scale_rows, survey_features, survey_labels
 from .._core.learn import (
     Grove,
-    Settings,
     allocate_grove,
     linked,
     log_likelihood,
@@ -36,24 +32,16 @@ from .._core.rng import random_states
 from .._core.top import (
     CLOSED,
     LEAF,
-    Candidates,
-    Cuts,
     Joining,
     Left,
-    Reports,
-    Subtree,
     Top,
-    follow_cuts,
-    grow_subtree,
-    look_left,
-    no_reports,
-    report,
-    sort_by_block,
 )
-from .._core.vector import padded_width
 from ..forest import FEW_HELD, ONE_TURN, MondrianForestRegressor, resolution_of
 from ..importance import MOST_ROWS
-from .collections import Client, Table, cluster_told, dask, find_client, open_table, plain
+from ..outliers import LabelLimits, learn_limits, warn_of_limits
+from . import tasks
+from .collections import Client, Table, cluster_told, dask, find_client, open_table
+from .memory import Watch, bytes_of_row
 
 _FAN_IN = 8
 """Reports that are joined by one task."""
@@ -63,23 +51,6 @@ _FEW_BYTES = 2**31
 """Memory of a worker that has no limit, for the same purpose."""
 _MOST_ROWS = 2**31 - 1
 """Nodes count their rows in 32 bits."""
-
-
-class Part(NamedTuple):
-    """The rows of a partition as the trees see them, on their worker."""
-
-    rows: NDArray[np.float32]
-    labels: NDArray[np.float64]
-    first: int
-    """Number of its first row among all."""
-
-
-class Survey(NamedTuple):
-    """What one partition says about all rows."""
-
-    low: NDArray[np.float64]
-    high: NDArray[np.float64]
-    sums: LabelSums
 
 
 def fit(
@@ -150,27 +121,34 @@ class _Fit:
         self.forest, self.table, self.client = forest, table, client
         self.block_rows, self.keep_rows, self.tell = block_rows, keep_rows, tell
         self.n_rounds = 0
+        self.watch = Watch(client)
 
     def run(self) -> None:
         forest = self.forest
+        self.watch.refuse_small_workers()
         n_rows, n_features, sums = self._survey()
+        self.watch.refuse_too_many_rows(n_rows, n_features, forest.n_estimators)
         random = forest._begin(n_rows, n_features)
-        feature_range = forest._find_feature_range(n_features)
         none = np.empty(0, np.int64)
         held = np.sort(forest._choose_spread_rows(n_rows, ONE_TURN, random))
         weighed = some = none
         if isinstance(forest.feature_weights, str):
             drawn = random.choice(n_rows, min(n_rows, 2 * MOST_ROWS), replace=False)
             weighed = np.setdiff1d(drawn, held)  # of which so many are used as a local fit uses
-        if forest._settings.posterior == PRUNED:
+        if forest._settings.posterior == PRUNED or forest.robust:
             some = np.arange(0, n_rows, -(-n_rows // 10_000))
         fetched = np.unique(np.concatenate([held, weighed, some]))
         rows, labels = self._fetch(fetched)
+        places = np.searchsorted(fetched, some)
+        if forest.robust:
+            forest._label_limits = learn_limits(labels[places])
+            sums = self._limit_labels(sums)
+            labels = forest._label_limits.apply(labels)
+        else:
+            forest._label_limits = LabelLimits()
+        forest._learn_scaling(rows[places], random)
         places = np.searchsorted(fetched, weighed)
-        forest.feature_weights_ = forest._find_weights(
-            rows[places], labels[places], none, feature_range, random
-        )
-        forest._set_feature_range(*feature_range)
+        forest._weigh(forest._find_weights(rows[places], labels[places], none, random))
         forest._has_rescaled = False
         forest._trend = None
         forest._resolution = resolution_of(labels[np.searchsorted(fetched, some)])
@@ -212,9 +190,14 @@ class _Fit:
         ]
         return list(self.client.compute(tasks))
 
+    def _gather(self, futures: list[Any]) -> list[Any]:
+        """Return results, or an error if the workers have too little memory for them."""
+        self.watch.until_done(futures)
+        return list(self.client.gather(futures))
+
     def _survey(self) -> tuple[int, int, LabelSums]:
         n_parts = len(self.table.pairs)
-        found = self.client.gather(self._compute(_survey, [()] * n_parts))
+        found = self._gather(self._compute(tasks.survey, [()] * n_parts))
         self.lengths = [0 if one is None else one.sums.n_rows for one in found]
         known = [one for one in found if one is not None]
         if not known:
@@ -236,11 +219,23 @@ class _Fit:
             np.min([one.low for one in known], axis=0),
             np.max([one.high for one in known], axis=0),
         )
-        sums = known[0].sums
-        for one in known[1:]:
-            sums = sums.plus(one.sums)
+        self.label_range = (
+            min(one.lowest_label for one in known),
+            max(one.highest_label for one in known),
+        )
+        sums = _total([one.sums for one in known])
         self.tell("rows", sums.n_rows)
         return sums.n_rows, n_features, sums
+
+    def _limit_labels(self, sums: LabelSums) -> LabelSums:
+        """Return the sums of the labels as they are learned."""
+        limits = self.forest._label_limits
+        lowest, highest = self.label_range
+        if limits.low <= lowest and highest <= limits.high:
+            return sums
+        warn_of_limits(limits, stacklevel=5)
+        found = self._gather(self._compute(tasks.sum_labels, [(limits,)] * len(self.lengths)))
+        return _total([one for one in found if one is not None])
 
     def _local(self, numbers: NDArray[np.int64]) -> list[NDArray[np.int64]]:
         """Return numbers within each partition, of rows that are numbered from first to last."""
@@ -256,7 +251,7 @@ class _Fit:
         if len(numbers) == 0:
             return np.empty((0, self.forest.n_features_in_)), np.empty(0)
         chosen = [(local,) for local in self._local(numbers)]
-        found = self.client.gather(self._compute(_pick, chosen))
+        found = self._gather(self._compute(tasks.pick, chosen))
         rows = [rows for rows, _ in found if len(rows) > 0]
         return np.concatenate(rows), np.concatenate([labels for _, labels in found])
 
@@ -264,11 +259,12 @@ class _Fit:
         local = self._local(held)
         used = [length - len(one) for length, one in zip(self.lengths, local, strict=True)]
         starts = np.cumsum([0, *used[:-1]]).tolist()
-        scaling = self.forest._scaling
-        arguments = [(one, start, scaling) for one, start in zip(local, starts, strict=True)]
+        forest = self.forest
+        scaling = forest._scaling, forest._warp, forest._label_limits
+        arguments = [(one, start, *scaling) for one, start in zip(local, starts, strict=True)]
         self.used = used
-        parts = self._compute(_scale, arguments)
-        _await(parts)
+        parts = self._compute(tasks.scale, arguments)
+        self.watch.until_done(parts)
         # Work on a part goes to where it is, unless that worker is lost: Dask alone would move
         # parts, and what was sorted for others, to whoever is free.
         where = self.client.who_has(parts)
@@ -316,14 +312,14 @@ class _Fit:
             for seed in seeds
         ]
         all_parts = range(len(self.parts))
-        states = self._at_home(_first_blocks, all_parts, self.parts, n_trees=len(tops))
+        states = self._at_home(tasks.first_blocks, all_parts, self.parts, n_trees=len(tops))
         waiting = dict.fromkeys(range(len(tops)), 0)
         while waiting:
             self.n_rounds += 1
             asked = [
                 (number, first, tops[number].n_blocks - first) for number, first in waiting.items()
             ]
-            reports = self._reduce(_report, states, asked)
+            reports = self._reduce(tasks.report_blocks, states, asked)
             drawn = {
                 number: candidates
                 for (number, _, _), news in zip(asked, reports, strict=True)
@@ -331,7 +327,7 @@ class _Fit:
             }
             lefts: dict[int, Left | None] = dict.fromkeys(drawn)
             if drawn and settings.n_candidate_splits > 1:
-                found = self._reduce(_look_left, states, list(drawn.items()))
+                found = self._reduce(tasks.look_left_of_cuts, states, list(drawn.items()))
                 lefts = dict(zip(drawn, found, strict=True))
             waiting = {number: tops[number].n_blocks for number in drawn}
             cuts = {
@@ -339,7 +335,7 @@ class _Fit:
                 for number, candidates in drawn.items()
             }
             if cuts:
-                states = self._for_each_part(_advance, states, cuts=cuts)
+                states = self._for_each_part(tasks.advance, states, cuts=cuts)
             self.tell("rounds", self.n_rounds)
         return self._grow_subtrees(tops, states, n_features)
 
@@ -348,10 +344,10 @@ class _Fit:
         futures = self._for_each_part(task, states, asked=asked)
         while len(futures) > 1:
             futures = [
-                self.client.submit(_join, futures[first : first + _FAN_IN], pure=False)
+                self.client.submit(tasks.join, futures[first : first + _FAN_IN], pure=False)
                 for first in range(0, len(futures), _FAN_IN)
             ]
-        found: list[Any] = futures[0].result()
+        found: list[Any] = self._gather(futures)[0]
         return found
 
     def _grow_subtrees(self, tops: list[Top], states: list[Any], n_features: int) -> Grove:
@@ -367,13 +363,13 @@ class _Fit:
         )
         for number, top in enumerate(tops):
             grown, in_leaves = started.popleft()
-            _await(grown)
+            self.watch.until_done(grown)
             following = number + n_at_once
             if following < len(tops):  # which goes on while this one is fetched
                 started.append(self._start_subtrees(following, tops[following], states, n_groups))
             leaf_rows = {}
             if self.keep_rows:
-                found = self.client.gather(in_leaves)
+                found = self._gather(in_leaves)
                 for place, block in enumerate(top.blocks_of(LEAF)):
                     leaf_rows[block] = np.concatenate([one[place] for one in found])
             room = grove.room(number)
@@ -390,8 +386,7 @@ class _Fit:
     def _trees_at_once(self, workers: Collection[dict[str, Any]], n_features: int) -> int:
         """Return how many trees' rows workers can sort at once: the more, the fewer tasks."""
         at_hand = min((worker["memory_limit"] or _FEW_BYTES for worker in workers), default=0)
-        each_row = 4 * n_features + 8
-        each_tree = 1.2 * each_row * self.n_used / max(len(workers), 1)
+        each_tree = 1.2 * bytes_of_row(n_features) * self.n_used / max(len(workers), 1)
         return int(np.clip(_MEMORY_TO_SORT * at_hand // each_tree, 1, self.forest.n_estimators))
 
     def _start_subtrees(
@@ -402,7 +397,7 @@ class _Fit:
         split, grown = [], []
         if groups:
             split = self._for_each_part(
-                _split, states, number=number, groups=groups, keep_rows=self.keep_rows
+                tasks.split, states, number=number, groups=groups, keep_rows=self.keep_rows
             )
         n_parts = len(split)
         pieces = self._at_home(
@@ -417,12 +412,12 @@ class _Fit:
                 int(block): (top.start_time[block], top.random_state(block)) for block in blocks
             }
             grown.append(
-                self.client.submit(_grow_group, mine, seeds, self.forest._settings, pure=False)
+                self.client.submit(tasks.grow_group, mine, seeds, self.forest._settings, pure=False)
             )
         in_leaves = []
         if self.keep_rows:
             in_leaves = self._for_each_part(
-                _rows_of, states, number=number, wanted=top.blocks_of(LEAF)
+                tasks.rows_of, states, number=number, wanted=top.blocks_of(LEAF)
             )
         return grown, in_leaves
 
@@ -432,7 +427,7 @@ class _Fit:
         n_held = len(held_labels)
         forest._rows, forest._labels = held_rows[:0], held_labels[:0]
         if self.keep_rows:
-            found = self.client.gather(self.parts)
+            found = self._gather(self.parts)
             forest._rows = np.concatenate([*(part.rows for part in found), held_rows])
             forest._labels = np.concatenate([*(part.labels for part in found), held_labels])
             if n_held > 0:
@@ -458,173 +453,11 @@ class _Fit:
             forest._label_sums = forest._label_sums._replace(n_rows=self.n_used)
 
 
-def _await(futures: list[Any]) -> None:
-    """Return when all are done; what went wrong with one shows when it is fetched."""
-    for future in futures:
-        future.exception()
-
-
-def _survey(number: int, X: Any, y: Any, names: Any) -> Survey | None:
-    table, labels = plain(number, X, y, names)
-    if len(table) == 0:
-        return None
-    low, high = np.full(table.shape[1], np.inf), np.full(table.shape[1], -np.inf)
-    survey_features(table, low, high)
-    mean, squared_deviation, largest = survey_labels(labels)
-    if largest > 1e150:
-        raise ValueError(f"Partition {number} of y exceeds 1e150 in size: rescale y.")
-    return Survey(low, high, LabelSums(len(labels), mean, squared_deviation))
-
-
-def _pick(
-    number: int, X: Any, y: Any, names: Any, chosen: NDArray[np.int64]
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    if len(chosen) == 0:
-        return np.empty((0, 0)), np.empty(0)
-    table, labels = plain(number, X, y, names)
-    return table[chosen], labels[chosen]
-
-
-def _scale(
-    number: int, X: Any, y: Any, names: Any, held: NDArray[np.int64], first: int, scaling: Any
-) -> Part:
-    table, labels = plain(number, X, y, names)
-    is_used = np.ones(len(table), bool)
-    is_used[held] = False
-    n_features = len(scaling[1])
-    rows = np.empty((int(is_used.sum()), n_features), np.float32)
-    if len(rows) > 0:
-        unit, low, width = scaling
-        scale_rows(np.ascontiguousarray(table[is_used]), unit, low, width, rows)
-    return Part(rows, labels[is_used], first)
-
-
-def _first_blocks(part: Part, n_trees: int) -> NDArray[np.int32]:
-    return np.zeros((n_trees, len(part.rows)), np.int32)
-
-
-def _report(
-    part: Part, blocks: NDArray[np.int32], asked: list[tuple[int, int, int]]
-) -> list[Reports]:
-    found = []
-    for number, first, n_blocks in asked:
-        reports = no_reports(n_blocks, part.rows.shape[1])
-        report(part.rows, part.labels, blocks[number], first, reports)
-        found.append(reports)
-    return found
-
-
-def _look_left(
-    part: Part, blocks: NDArray[np.int32], asked: list[tuple[int, Candidates]]
-) -> list[Left]:
-    found = []
-    for number, candidates in asked:
-        shape = candidates.feature.shape
-        left = Left(np.zeros(shape, np.int64), np.zeros(shape))
-        look_left(part.rows, part.labels, blocks[number], candidates, left)
-        found.append(left)
-    return found
-
-
-def _join(found: list[list[Any]]) -> list[Any]:
-    """Join what partitions say about each tree, in their order."""
-    joined = found[0]
-    for more in found[1:]:
-        joined = [one.joined(other) for one, other in zip(joined, more, strict=True)]
-    return joined
-
-
-def _advance(part: Part, blocks: NDArray[np.int32], cuts: dict[int, Cuts]) -> NDArray[np.int32]:
-    moved = blocks.copy()
-    for number, one in cuts.items():
-        follow_cuts(part.rows, one, moved[number])
-    return moved
-
-
-class Piece(NamedTuple):
-    """What one part has of a group of closed blocks, block by block."""
-
-    rows: NDArray[np.float32]
-    labels: NDArray[np.float64]
-    numbers: NDArray[np.int32]
-    """Among all rows; empty if they are not kept."""
-    counts: NDArray[np.int64]
-    """Of rows, by block."""
-
-
-def _split(
-    part: Part,
-    blocks: NDArray[np.int32],
-    number: int,
-    groups: list[list[int]],
-    keep_rows: bool,
-) -> list[Piece]:
-    """Return the rows of each group of closed blocks."""
-    closed = np.concatenate([np.array(group, np.int64) for group in groups])
-    n_blocks = max(int(blocks[number].max(initial=0)), int(closed.max())) + 1
-    counts = np.bincount(blocks[number], minlength=n_blocks)
-    ends = np.cumsum(counts[closed])
-    place = np.full(n_blocks, -1, np.int64)
-    place[closed] = ends - counts[closed]
-    rows = np.empty((ends[-1], part.rows.shape[1]), np.float32)
-    labels, numbers = np.empty(ends[-1]), np.empty(ends[-1], np.int32)
-    sort_by_block(part.rows, part.labels, blocks[number], place, rows, labels, numbers)
-    numbers += np.int32(part.first)
-    found, start = [], 0
-    for group in groups:
-        stop = start + int(counts[group].sum())
-        kept = numbers[start : stop if keep_rows else start]
-        found.append(Piece(rows[start:stop], labels[start:stop], kept, counts[group]))
-        start = stop
-    return found
-
-
-def _grow_group(
-    pieces: list[Piece], seeds: dict[int, tuple[float, NDArray[np.uint64]]], settings: Settings
-) -> dict[int, tuple[Subtree, NDArray[np.int32]]]:
-    """Return subtrees, and their rows in the order of their nodes, by their blocks."""
-    counts = np.array([piece.counts for piece in pieces])  # by part and block
-    n_features = pieces[0].rows.shape[1]
-    most = int(counts.sum(axis=0).max())
-    rows, labels = np.empty((most, padded_width(n_features)), np.float32), np.empty(most)
-    room = allocate_grove(1, most, n_features, is_linked=False).room(0)
-    ends = np.cumsum(counts, axis=1)
-    found = {}
-    for place, (block, (start_time, random_state)) in enumerate(seeds.items()):
-        stops = ends[:, place].tolist()
-        inside = [
-            slice(stop - count, stop)
-            for stop, count in zip(stops, counts[:, place].tolist(), strict=True)
-        ]
-        size = 0
-        for piece, one in zip(pieces, inside, strict=True):
-            new = slice(size, size + one.stop - one.start)
-            rows[new, :n_features] = piece.rows[one]
-            labels[new] = piece.labels[one]
-            size = new.stop
-        subtree, order = grow_subtree(
-            rows[:size],
-            labels[:size],
-            start_time,
-            settings.min_samples_split,
-            settings.lifetime,
-            settings.n_candidate_splits,
-            random_state.copy(),
-            room,
-        )
-        numbers = np.concatenate(
-            [piece.numbers[one] for piece, one in zip(pieces, inside, strict=True)]
-        )
-        found[block] = subtree, numbers[order] if len(numbers) > 0 else numbers
-    return found
-
-
-def _rows_of(
-    part: Part, blocks: NDArray[np.int32], number: int, wanted: list[int]
-) -> list[NDArray[np.int32]]:
-    return [
-        (np.flatnonzero(blocks[number] == block) + part.first).astype(np.int32) for block in wanted
-    ]
+def _total(sums: list[LabelSums]) -> LabelSums:
+    total = sums[0]
+    for one in sums[1:]:
+        total = total.plus(one)
+    return total
 
 
 def _in_groups(blocks: list[int], counts: NDArray[np.int64], n_groups: int) -> list[list[int]]:

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from ..forest import MondrianForestRegressor
 from ..tables import TableEncoder, TableFile, TableForest
-from ..tables.files import without_gaps_as_text
 from .collections import Client, dask
 from .fit import fit
 
@@ -23,6 +22,8 @@ def fit_files(
     *,
     columns: Sequence[str] | None = None,
     impute: bool = False,
+    text: Sequence[str] = (),
+    missing: Sequence[str] = (),
     delimiter: str | None = None,
     random_state: int = 0,
     client: Client | None = None,
@@ -39,7 +40,7 @@ def fit_files(
     ----------
     paths : sequence of Path
         All processes must be able to read them.
-    target, columns, impute, random_state, **parameters
+    target, columns, impute, text, missing, random_state, **parameters
         As for ``TableForest.fit``.
     delimiter : str, default=None
         Of CSV files.
@@ -52,9 +53,15 @@ def fit_files(
     if head is None:
         raise ValueError(f"{str(paths[0])!r} has no rows.")
     encoder, codes, _ = TableEncoder.learn(
-        head, target, columns=columns, impute=impute, random_state=random_state
+        head,
+        target,
+        columns=columns,
+        impute=impute,
+        text=text,
+        missing=missing,
+        random_state=random_state,
     )
-    text = encoder.to_json()
+    description = encoder.to_json()
     rows, labels = [], []
     for path in paths:
         lengths = TableFile(path, delimiter=delimiter).row_groups
@@ -62,7 +69,9 @@ def fit_files(
             # Rows that the codes of texts come from have codes that come from others of them.
             n_known = min(len(codes), length or len(codes)) if path == paths[0] else 0
             known, codes = codes[:n_known], codes[n_known:]
-            part = dask.delayed(partial(_read, path, group, len(lengths), delimiter, text))(known)
+            part = dask.delayed(partial(_read, path, group, len(lengths), delimiter, description))(
+                known
+            )
             shape = (np.nan, len(encoder.feature_names))
             rows.append(dask.array.from_delayed(part[0], shape, np.float64))
             labels.append(dask.array.from_delayed(part[1], (np.nan,), np.float64))
@@ -88,10 +97,8 @@ def _read(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     encoder = TableEncoder.from_json(text)
     wanted = [*(column.name for column in encoder.columns), encoder.target]
-    file = TableFile(path, delimiter=delimiter, columns=wanted, as_text=True)
+    file = TableFile(path, delimiter=delimiter, columns=wanted)
     table = file.read_group(group) if n_groups > 1 else file.read()
-    if file.as_text:
-        table = without_gaps_as_text(table)
     X = encoder.features(table)
     X[: len(known)] = known
     return X, encoder.labels(table)

@@ -8,9 +8,10 @@ from .acquisition import (
     upper_confidence_bound,
 )
 from .journal import JournalError
-from .optimizer import Optimizer, SpaceExhausted, Trial
+from .optimizer import Optimizer, SpaceExhausted
 from .run import OptimizationResult, maximize, minimize
 from .space import Categorical, Integer, Ordinal, Real, Space
+from .trial import Trial
 
 __all__ = [
     "Categorical",

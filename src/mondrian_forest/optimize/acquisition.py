@@ -18,6 +18,7 @@ from sklearn.utils import check_random_state
 from .._core.posterior import EMPIRICAL, PRUNED
 from .._core.pruning import count_of
 from .._core.tree import NO_CHILD, Tree
+from .._sharing import read
 from ..distribution import PredictiveDistribution
 from ..forest import MondrianForestRegressor
 
@@ -122,7 +123,10 @@ def thompson_sample(
     -------
     ndarray of shape (n_rows,)
     """
-    random = check_random_state(random_state)
+    return read(forest, lambda view: _drawn(view, X, check_random_state(random_state)))
+
+
+def _drawn(forest: MondrianForestRegressor, X: Values, random: np.random.RandomState) -> Values:
     trees = forest.trees_
     tree = trees[random.randint(len(trees))]
     rows = forest._scale(np.asarray(X, dtype=np.float64))
@@ -271,7 +275,11 @@ def _hierarchical_draw(
         total = edge + evidence_variance[level]
         location = tree.nodes["location"][level]
         mean = (above * evidence_variance[level] + location * edge) / total
-        variance = edge * evidence_variance[level] / total
+        with np.errstate(over="ignore"):  # with labels of 1e100, though the variance is a number
+            variance = edge * evidence_variance[level] / total
+        variance = np.where(
+            np.isfinite(variance), variance, edge * (evidence_variance[level] / total)
+        )
         means[level] = mean + np.sqrt(variance) * random.standard_normal(len(level))
         inner = level[tree.left_child[level] != NO_CHILD]
         above, begin = np.repeat(means[inner], 2), np.repeat(accumulated[inner], 2)

@@ -29,19 +29,27 @@ of a parameter that does not apply is an empty text.
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import math
 import os
 import re
+import signal
 import subprocess
+import sys
+import tempfile
+import threading
+import time
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
-from .optimizer import Optimizer, SpaceExhausted, Trial
+from .optimizer import Optimizer, SpaceExhausted
 from .run import OptimizationResult
 from .space import Categorical, Integer, Ordinal, Parameter, Point, Real
+from .trial import Trial
 
 _TYPES: dict[str, Callable[..., Parameter]] = {
     "real": Real,
@@ -49,6 +57,10 @@ _TYPES: dict[str, Callable[..., Parameter]] = {
     "categorical": Categorical,
     "ordinal": Ordinal,
 }
+GRACE = 3.0
+"""Seconds that programs have to end when they are asked to."""
+
+_MOST_OUTPUT = 2**20
 _FIELDS = {"type", "low", "high", "log", "values", "when"}
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _PLACE = re.compile(rf"\{{({_NAME.pattern})\}}")
@@ -61,6 +73,8 @@ def read_space(path: str | os.PathLike[str]) -> dict[str, Parameter]:
         content = tomllib.loads(Path(path).read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"{name!r} is no TOML file: {error}.") from None
+    except RecursionError:
+        raise ValueError(f"{name!r} is nested too deeply to be a space.") from None
     if not content:
         raise ValueError(f"{name!r} describes no parameter.")
     space = {}
@@ -72,7 +86,7 @@ def read_space(path: str | os.PathLike[str]) -> dict[str, Parameter]:
             )
         try:
             space[parameter] = _read_parameter(entry)
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, RecursionError) as error:
             raise ValueError(f"In {name!r}, parameter {parameter!r}: {error}") from None
     return space
 
@@ -120,29 +134,100 @@ def fill_in(command: Sequence[str], point: Point) -> list[str]:
     return [_PLACE.sub(value, word) for word in command]
 
 
-def run_command(words: Sequence[str], children: set[subprocess.Popen[str]]) -> tuple[float, str]:
-    """Run a command; return the number in its last line, or NaN and why there is none."""
+class Programs:
+    """Programs that run at once, each in a session of its own, so that all of it can be ended."""
+
+    def __init__(self) -> None:
+        self._running: set[subprocess.Popen[bytes]] = set()
+        self._lock = threading.Lock()
+        self._is_ended = False
+
+    def run(self, words: Sequence[str]) -> tuple[float, str]:
+        """Run a program; return the number in its last line, or NaN and why there is none."""
+        # Files, not pipes: a process that the program leaves behind may keep a pipe open for ever.
+        with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as complaints:
+            try:
+                process = self._start(words, output, complaints)
+            except (OSError, ValueError) as error:  # a ValueError for a zero byte in an argument
+                reason = error.strerror if isinstance(error, OSError) else error
+                return math.nan, f"{words[0]!r} cannot be run: {reason}"
+            try:
+                code = process.wait()
+            finally:
+                with self._lock:
+                    self._running.discard(process)
+            if code != 0:
+                return math.nan, f"exit code {code}: {_last_line(complaints)}".rstrip(": ")
+            return _value_in(_last_line(output))
+
+    def _start(
+        self, words: Sequence[str], output: IO[bytes], complaints: IO[bytes]
+    ) -> subprocess.Popen[bytes]:
+        with self._lock:
+            if self._is_ended:
+                raise OSError(errno.ECANCELED, "the run is over")
+            process = subprocess.Popen(
+                words,
+                stdin=subprocess.DEVNULL,  # a session of its own has no terminal to read from
+                stdout=output,
+                stderr=complaints,
+                start_new_session=True,
+            )
+            self._running.add(process)
+            return process
+
+    def end(self) -> None:
+        """End all programs with everything that they have started, and start no more."""
+        processes: list[subprocess.Popen[bytes]] = []
+        try:
+            with self._lock:
+                self._is_ended = True
+                processes = list(self._running)
+            for process in processes:
+                _signal(process, is_last=False)
+            deadline = time.monotonic() + GRACE
+            while time.monotonic() < deadline and any(map(_is_alive, processes)):
+                time.sleep(0.02)
+        finally:  # a second interrupt ends the patience
+            for process in processes or list(self._running):
+                _signal(process, is_last=True)
+
+
+def _signal(process: subprocess.Popen[bytes], is_last: bool) -> None:
+    """Ask a program and what it has started to end, or end them."""
+    if sys.platform == "win32":
+        process.kill() if is_last else process.terminate()
+        return
+    with contextlib.suppress(ProcessLookupError, PermissionError):  # all have ended
+        os.killpg(process.pid, signal.SIGKILL if is_last else signal.SIGTERM)
+
+
+def _is_alive(process: subprocess.Popen[bytes]) -> bool:
+    """Return whether a program or something that it has started still runs."""
+    if sys.platform == "win32" or process.poll() is None:
+        return process.poll() is None
     try:
-        process = subprocess.Popen(
-            words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace"
-        )
-    except OSError as error:
-        return math.nan, f"{words[0]!r} cannot be run: {error.strerror}"
-    children.add(process)
-    try:
-        output, complaints = process.communicate()
-    finally:
-        children.discard(process)
-    if process.returncode != 0:
-        last = (complaints.strip().splitlines() or [""])[-1]
-        return math.nan, f"exit code {process.returncode}: {last}".rstrip(": ")
-    lines = output.strip().splitlines()
-    if not lines:
+        os.killpg(process.pid, 0)
+    except (ProcessLookupError, PermissionError):
+        return False
+    return True
+
+
+def _last_line(file: IO[bytes]) -> str:
+    """Return the last line of a file that is not blank; of a very long one its end."""
+    end = file.seek(0, os.SEEK_END)
+    file.seek(max(0, end - _MOST_OUTPUT))
+    lines = file.read().decode(errors="replace").strip().splitlines()
+    return lines[-1] if lines else ""
+
+
+def _value_in(line: str) -> tuple[float, str]:
+    if not line:
         return math.nan, "it printed nothing"
     try:
-        value = float(lines[-1].split()[-1])
-    except (ValueError, IndexError):
-        return math.nan, f"its last line is no number: {lines[-1][:80]!r}"
+        value = float(line.split()[-1])
+    except ValueError:
+        return math.nan, f"its last line is no number: {line[:80]!r}"
     if not math.isfinite(value):
         return math.nan, f"its value is {value}"
     return value, ""
@@ -173,45 +258,44 @@ def optimize_command(
         Of :class:`Optimizer`.
     """
     check_command(command, space)
-    optimizer = Optimizer(space, **options)
     errors: dict[int, str] = {}
-    children: set[subprocess.Popen[str]] = set()
-    n_started = sum(not trial.is_pending for trial in optimizer.trials)
+    programs = Programs()
 
     def evaluate(trial: Trial) -> tuple[Trial, float, str]:
-        return trial, *run_command(fill_in(command, trial.point), children)
+        return trial, *programs.run(fill_in(command, trial.point))
 
-    running: set[Future[tuple[Trial, float, str]]] = set()
-    executor = ThreadPoolExecutor(workers)
-    try:
-        while True:
-            while len(running) < workers and n_started < n_trials:
-                try:
-                    trial = optimizer.ask_trial()
-                except SpaceExhausted:
-                    n_trials = n_started
+    with Optimizer(space, **options) as optimizer:
+        n_started = sum(not trial.is_pending for trial in optimizer.trials)
+        running: set[Future[tuple[Trial, float, str]]] = set()
+        executor = ThreadPoolExecutor(workers)
+        try:
+            while True:
+                while len(running) < workers and n_started < n_trials:
+                    try:
+                        trial = optimizer.ask_trial()
+                    except SpaceExhausted:
+                        n_trials = n_started
+                        break
+                    n_started += 1
+                    running.add(executor.submit(evaluate, trial))
+                if not running:
                     break
-                n_started += 1
-                running.add(executor.submit(evaluate, trial))
-            if not running:
-                break
-            done, running = wait(running, return_when=FIRST_COMPLETED)
-            for future in done:
-                trial, value, error = future.result()
-                optimizer.tell(trial.point, value)
-                if error:
-                    errors[trial.number] = error
-                on_trial(optimizer, trial, error)
-    except BaseException:
-        for process in list(children):  # which would go on without us
-            process.terminate()
-        raise
-    finally:
-        executor.shutdown(cancel_futures=True)
-    return OptimizationResult(
-        optimizer.best_point,
-        optimizer.best_value,
-        optimizer.trials,
-        errors,
-        bool(optimizer.maximize),
-    )
+                done, running = wait(running, return_when=FIRST_COMPLETED)
+                for future in done:
+                    trial, value, error = future.result()
+                    optimizer.tell(trial.point, value)
+                    if error:
+                        errors[trial.number] = error
+                    on_trial(optimizer, trial, error)
+        finally:
+            try:
+                programs.end()  # those that run after an error or an interrupt: they are not told
+            finally:
+                executor.shutdown(cancel_futures=True)
+        return OptimizationResult(
+            optimizer.best_point,
+            optimizer.best_value,
+            optimizer.trials,
+            errors,
+            bool(optimizer.maximize),
+        )

@@ -7,13 +7,11 @@ import math
 import os
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 from numbers import Integral
 from typing import Any, Literal, overload
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import qmc
 from sklearn.base import clone
 from sklearn.utils import check_random_state
 
@@ -24,8 +22,10 @@ from .acquisition import (
     probability_of_improvement,
     thompson_sample,
 )
+from .candidates import Design, Pool, argmax, checked_candidates, neighbours
 from .journal import Journal, JournalError
 from .space import Parameter, Point, Space
+from .trial import Trial, checked_value
 
 Acquisition = Callable[[PredictiveDistribution, float], NDArray[np.float64]]
 Constraint = Callable[[Point], Any]
@@ -47,35 +47,6 @@ _MOST_DRAWS = 100
 
 class SpaceExhausted(RuntimeError):  # noqa: N818 - the end of a search is no error of anybody's
     """Every point of a finite space has been asked for."""
-
-
-@dataclass(eq=False)  # a trial equals itself alone, and arrays do not compare
-class Trial:
-    """One point and what became of it.
-
-    Attributes
-    ----------
-    number : int
-    point : dict
-        Names and values of the active parameters.
-    value : float or None
-        None while the trial is pending; NaN if it failed.
-    """
-
-    number: int
-    point: Point
-    value: float | None = None
-    unit: NDArray[np.float64] = field(repr=False, default_factory=lambda: np.empty(0))
-
-    @property
-    def is_pending(self) -> bool:
-        """Whether no value has been told yet."""
-        return self.value is None
-
-    @property
-    def is_failed(self) -> bool:
-        """Whether there will never be a value."""
-        return self.value is not None and math.isnan(self.value)
 
 
 class Optimizer:
@@ -112,7 +83,8 @@ class Optimizer:
         one with ``min_samples_split=5``.
     journal : path, default=None
         File that keeps every ask and tell. If it exists, its run goes on, exactly as if it had
-        never stopped; points that were asked for and not told are asked for again.
+        never stopped; points that were asked for and not told are asked for again. Nobody else can
+        use the file until ``close``, the end of a ``with`` block, or the end of the process.
     random_state : int, RandomState instance or None, default=None
 
     Attributes
@@ -130,6 +102,20 @@ class Optimizer:
     >>> abs(optimizer.best_point["x"] - 2.0) < 0.1
     True
     """
+
+    # What a journal decides: set by _replay.
+    trials: list[Trial]
+    _n_cells: int
+    _taken: set[bytes]
+    _pending: dict[bytes, Trial]
+    _failures: list[Trial]
+    _best: list[Trial]
+    _worst: float
+    _forest: MondrianForestRegressor
+    _fantasy: tuple[MondrianForestRegressor, int] | None
+    """The forest with values imagined for pending trials, and the number of these."""
+    _is_whole: bool
+    """Whether no call has been cut short by an error or an interrupt."""
 
     def __init__(
         self,
@@ -154,9 +140,6 @@ class Optimizer:
         self.constraint = constraint
         self._check_parameters(acquisition, n_initial)
         self._lock = threading.RLock()  # workers may ask and tell from threads of their own
-        self.trials: list[Trial] = []
-        self._n_cells = CELLS_PER_TRIAL
-        self._taken: set[bytes] = set()
         self._pool = self._make_pool(candidates)
         default = 2 if candidates is not None else 2 * len(self.space)
         self.n_initial = default if n_initial is None else int(n_initial)
@@ -165,22 +148,28 @@ class Optimizer:
             "maximize": bool(maximize),
             "space": self.space.describe(),
         }
-        self._journal = None if journal is None else Journal(journal, header)
-        seed = header["seed"] if self._journal is None else self._journal.header["seed"]
-        self.seed = int(np.random.SeedSequence().generate_state(1)[0] if seed is None else seed)
-        if self._journal is not None:
+        self._journal = Journal(journal, header)
+        try:
+            seed = self._journal.header["seed"]
+            self.seed = int(np.random.SeedSequence().generate_state(1)[0] if seed is None else seed)
             self._journal.header["seed"] = self.seed
-        self._forest = self._make_forest(forest)
-        self._fantasy: MondrianForestRegressor | None = None
-        self._n_imagined = 0
-        self._pending: dict[bytes, Trial] = {}
-        self._failures: list[Trial] = []
-        self._best: list[Trial] = []
-        self._worst = math.inf
-        self._to_be_asked_again: list[Trial] = []
-        self._design = _Design(self.space, self.n_initial, self.seed)
-        if self._journal is not None:
-            self._replay(self._journal.entries)
+            self._design = Design(self.space, self.n_initial, self.seed)
+            self._unfitted = self._make_forest(forest)
+            self._given: set[int] = set()  # numbers of pending trials that somebody works on
+            self._replay()
+        except BaseException:
+            self.close()  # a traceback would keep the journal locked
+            raise
+
+    def __enter__(self) -> Optimizer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let other processes use the journal; the next ask or tell takes it again."""
+        self._journal.close()
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name != "_lock"}
@@ -242,38 +231,58 @@ class Optimizer:
         point : dict
         value : float or None
             NaN, infinity (or 1e100) or None if the evaluation failed: the forest learns that it was
-            as bad as the worst value known, and the point is not asked for again.
+            as bad as the worst value known, and the point is not asked for again. To the forest,
+            values are equal if they differ by less than 4e-121.
+
+        Raises
+        ------
+        OSError, JournalError
+            If the journal cannot be written; then the value is not told, in memory neither.
         """
         unit = self.space.to_unit(point)
-        number = _checked_value(value)
+        number = checked_value(value)
         with self._lock:
-            trial = self._pending.get(self._key(unit)) or self._add_trial(dict(point))
-            if self._journal is not None:
-                told = None if math.isnan(number) else number
-                self._journal.append({"tell": trial.number, "point": trial.point, "value": told})
-            self._learn(trial, number)
+            self._mend()
+            trial = self._pending.get(self._key(unit)) or self._new_trial(point)
+            told = None if math.isnan(number) else number
+            self._is_whole = False
+            self._learn(trial, number)  # before anything is written: the forest may refuse it
+            self._journal.append({"tell": trial.number, "point": trial.point, "value": told})
+            self._keep(trial)
+            self._keep_value(trial, number)
+            self._is_whole = True
 
     def _learn(self, trial: Trial, value: float) -> None:
-        trial.value = value
-        self._pending.pop(self._key(trial.unit), None)
-        if trial in self._to_be_asked_again:
-            self._to_be_asked_again.remove(trial)
+        """Extend the forest by a value, or by failures once it is known how bad they are."""
         self._fantasy = None
         if math.isnan(value):
-            self._failures.append(trial)
-        else:
-            self._extend(self._forest, trial.unit, self._sign * value)
-            self._worst = min(self._worst, self._sign * value)
-            self._best.append(trial)
-            self._best.sort(key=lambda t: -self._sign * _value(t))
-            del self._best[N_LOCAL:]
-        if self._best:  # otherwise nobody knows yet how bad a failure is
-            for failed in self._failures:
-                self._extend(self._forest, failed.unit, self._worst)
-            self._failures.clear()
+            if self._best:
+                self._extend(self._forest, trial.unit, self._worst)
+            return
+        signed = self._sign * value
+        self._extend(self._forest, trial.unit, signed)
+        for failed in self._failures:
+            self._extend(self._forest, failed.unit, min(self._worst, signed))
 
     def _extend(self, forest: MondrianForestRegressor, unit: NDArray[np.float64], y: float) -> None:
+        if abs(y) < _FINE:
+            y = round(y / _RESOLUTION) * _RESOLUTION
         forest.partial_fit(self.space.features(unit[None]), np.array([y]))
+
+    def _keep_value(self, trial: Trial, value: float) -> None:
+        """Take up a value that the forest and the journal have."""
+        trial.value = value
+        self._pending.pop(self._key(trial.unit), None)
+        self._given.discard(trial.number)
+        if math.isnan(value):
+            if not self._best:  # nobody knows yet how bad a failure is
+                self._failures.append(trial)
+            return
+        self._failures.clear()
+        self._worst = min(self._worst, self._sign * value)
+        self._best.append(trial)
+        self._best.sort(key=lambda t: -self._sign * _value(t))
+        del self._best[N_LOCAL:]
 
     @property
     def _sign(self) -> float:
@@ -297,47 +306,59 @@ class Optimizer:
         """
         units = [self.space.to_unit(point) for point in pending]
         with self._lock:
+            self._mend()
+            self._is_whole = False
             kept = self._pending, self._taken
-            self._fantasy = None
-            self._pending = {self._key(u): Trial(-1, {}, None, u) for u in units}
-            if units:
-                self._taken = self._taken | set(self._cells(np.array(units)))
             try:
+                self._fantasy = None
+                self._pending = {self._key(u): Trial(-1, {}, None, u) for u in units}
+                if units:
+                    self._taken = self._taken | set(self._cells(np.array(units)))
                 return self._propose(number, np.random.default_rng([self.seed, number]))
             finally:
                 self._pending, self._taken = kept
                 self._fantasy = None
+                self._is_whole = True
 
     def ask_trial(self) -> Trial:
         """Return a trial: the point of :meth:`ask`, with its number."""
         with self._lock:
-            if self._to_be_asked_again:
-                return self._to_be_asked_again.pop(0)
-            number = len(self.trials)
-            # A stream for each trial: what is asked for depends on what was told, not on the past
-            # of the generator, so that a run that was interrupted goes on as it would have.
-            random = np.random.default_rng([self.seed, number])
-            trial = self._add_trial(self._propose(number, random))
-            if self._journal is not None:
+            self._mend()
+            trial = next((t for t in self._pending.values() if t.number not in self._given), None)
+            if trial is None:
+                number = len(self.trials)
+                # A stream for each trial: what is asked for depends on what was told, not on the
+                # past of the generator, so that a run that was interrupted goes on as it would
+                # have.
+                random = np.random.default_rng([self.seed, number])
+                trial = self._new_trial(self._propose(number, random))
+                self._is_whole = False
                 self._journal.append({"ask": trial.number, "point": trial.point})
+                self._keep(trial)
+                self._is_whole = True
+            self._given.add(trial.number)
             return trial
 
-    def _add_trial(self, point: Point) -> Trial:
+    def _new_trial(self, point: Mapping[str, Any]) -> Trial:
         # The unit row is taken from the point, not the other way round: telling the same point
         # gives the same row then, to the last bit.
-        unit = self.space.to_unit(point)
-        trial = Trial(len(self.trials), point, None, unit)
+        plain = self.space.plain(point)
+        return Trial(len(self.trials), plain, None, self.space.to_unit(plain))
+
+    def _keep(self, trial: Trial) -> None:
+        """Take up a new trial; one that is there already stays."""
+        if trial.number < len(self.trials):
+            return
         self.trials.append(trial)
-        key = self._key(unit)
+        key = self._key(trial.unit)
         if len(self.trials) * CELLS_PER_TRIAL > self._n_cells:
             self._n_cells *= 2
             self._taken.clear()
             self._taken.update(self._cells(np.array([trial.unit for trial in self.trials])))
-        self._taken.update(self._cells(unit[None]))
+        self._taken.update(self._cells(trial.unit[None]))
         self._pending[key] = trial
         if self._pool is not None:
             self._pool.take(key)
-        return trial
 
     def _propose(self, number: int, random: np.random.Generator) -> Point:
         """Return the next point."""
@@ -355,7 +376,7 @@ class Optimizer:
         if is_initial:
             return self._pool.point(random.choice(places))
         values = self._evaluate(self._forest_with_pending(), self._pool.features[places])
-        return self._pool.point(places[_argmax(values, random)])
+        return self._pool.point(places[argmax(values, random)])
 
     def _initial(self, number: int, random: np.random.Generator) -> NDArray[np.float64]:
         if number < self.n_initial:
@@ -369,17 +390,17 @@ class Optimizer:
     ) -> NDArray[np.float64]:
         """Maximise the acquisition: global draws, neighbours of the best, then of what is found."""
         half = max(1, self.n_candidates // 2)
-        near = _neighbours([trial.unit for trial in self._best], half, random, _UNIT_SCALES)
+        near = neighbours([trial.unit for trial in self._best], half, random, _UNIT_SCALES)
         units = np.concatenate([self._draw(half, random), self._open(near)])
         values = self._evaluate(forest, self.space.features(units))
         for scale in _UNIT_SCALES:
             top = np.argsort(-values, kind="stable")[:N_LOCAL]
-            near = self._open(_neighbours(list(units[top]), half // 8 + 1, random, (scale,)))
+            near = self._open(neighbours(list(units[top]), half // 8 + 1, random, (scale,)))
             units = np.concatenate([units[top], near])
             values = np.concatenate(
                 [values[top], self._evaluate(forest, self.space.features(near))]
             )
-        return np.asarray(units[_argmax(values, random)])
+        return np.asarray(units[argmax(values, random)])
 
     def _draw(self, n: int, random: np.random.Generator) -> NDArray[np.float64]:
         """Return unit rows of open points, ``n`` of them if they are not hard to find."""
@@ -450,25 +471,25 @@ class Optimizer:
         pending = list(self._pending.values())
         if not pending:
             return self._forest
-        if self._fantasy is None:
-            self._fantasy = copy.deepcopy(self._forest)
-            self._n_imagined = 0
-        for trial in pending[self._n_imagined :]:
-            imagined = self._fantasy.predict(self.space.features(trial.unit[None]))
-            self._extend(self._fantasy, trial.unit, float(imagined[0]))
-        self._n_imagined = len(pending)
-        return self._fantasy
+        # Out of sight while it changes: after an interrupt it is made anew.
+        fantasy, n_imagined = self._fantasy or (copy.deepcopy(self._forest), 0)
+        self._fantasy = None
+        for trial in pending[n_imagined:]:
+            imagined = fantasy.predict(self.space.features(trial.unit[None]))
+            self._extend(fantasy, trial.unit, float(imagined[0]))
+        self._fantasy = fantasy, len(pending)
+        return fantasy
 
-    def _make_pool(self, candidates: Mapping[str, Iterable[Any]] | None) -> _Pool | None:
+    def _make_pool(self, candidates: Mapping[str, Iterable[Any]] | None) -> Pool | None:
         """Return all points of the search, where they are given or few."""
         points: list[Point]
         if candidates is not None:
-            points = _checked_candidates(self.space, candidates)
+            points = checked_candidates(self.space, candidates)
         elif self.space.n_points is not None and self.space.n_points <= ENUMERATED:
             points = [self.space.from_unit(unit) for unit in self.space.all_units()]
         else:
             return None
-        pool = _Pool(self.space, [point for point in points if self._is_allowed(point)])
+        pool = Pool(self.space, [point for point in points if self._is_allowed(point)])
         if len(pool) == 0:
             raise ValueError("the constraint allows no point at all.")
         return pool
@@ -485,21 +506,67 @@ class Optimizer:
         model.set_params(feature_range=self.space.feature_range(), random_state=self.seed % 2**32)
         return model
 
-    def _replay(self, entries: list[dict[str, Any]]) -> None:
-        """Bring back the state after what a journal holds."""
-        for place, entry in enumerate(entries, 2):
+    def _mend(self) -> None:
+        """Make up for an earlier call that an error or an interrupt has cut short."""
+        if not self._is_whole:
+            self._replay()
+
+    def _replay(self) -> None:
+        """Set the state to what the journal holds."""
+        self._is_whole = False
+        self.trials = []
+        self._n_cells = CELLS_PER_TRIAL
+        self._taken = set()
+        self._pending = {}
+        self._failures = []
+        self._best = []
+        self._worst = math.inf
+        self._forest = clone(self._unfitted)
+        self._fantasy = None
+        if self._pool is not None:
+            self._pool.restore()
+        for line, entry in enumerate(self._journal.entries, 2):
             try:
-                number = entry["ask"] if "ask" in entry else entry["tell"]
-                if number == len(self.trials):
-                    self._add_trial(entry["point"])
-                trial = self.trials[number]
-                if "tell" in entry:
-                    self._learn(trial, _checked_value(entry["value"]))
-            except (KeyError, IndexError, TypeError, ValueError) as error:
+                self._replay_entry(entry)
+            except (ValueError, RecursionError) as error:
+                fault = str(error).rstrip(".")
                 raise JournalError(
-                    f"line {place} of the journal makes no sense: {error}."
+                    f"{self._journal.path}: line {line} of the journal makes no sense: {fault}."
                 ) from None
-        self._to_be_asked_again = [trial for trial in self.trials if trial.is_pending]
+        self._is_whole = True
+
+    def _replay_entry(self, entry: Any) -> None:
+        fields = set(entry) if isinstance(entry, dict) else set()
+        if fields not in _ENTRIES:
+            raise ValueError("it is neither an ask nor a tell")
+        kind = "ask" if "ask" in entry else "tell"
+        number, unit = entry[kind], self.space.to_unit(entry["point"])
+        if type(number) is not int or not 0 <= number <= len(self.trials):
+            raise ValueError(f"its number is {number!r}, and {len(self.trials)} is the next")
+        if number == len(self.trials):
+            trial = self._new_trial(entry["point"])
+            if self._key(unit) in self._pending:
+                raise ValueError("its point is pending already")
+        else:
+            trial = self.trials[number]
+            if kind == "ask":
+                raise ValueError(f"trial {number} is asked for twice")
+            if not trial.is_pending:
+                raise ValueError(f"trial {number} is told twice")
+            if self._key(unit) != self._key(trial.unit):
+                raise ValueError(f"its point is not that of trial {number}")
+        if kind == "ask":
+            self._keep(trial)
+            return
+        told = entry["value"]
+        if isinstance(told, bool | str):
+            raise ValueError(f"its value is {told!r}")
+        value = checked_value(told)
+        if told is not None and math.isnan(value):
+            raise ValueError(f"its value is {told!r}")
+        self._learn(trial, value)
+        self._keep(trial)
+        self._keep_value(trial, value)
 
     def _check_parameters(self, acquisition: Any, n_initial: Any) -> None:
         if not callable(acquisition) and acquisition not in ("ucb", "ei", "pi", "thompson"):
@@ -518,110 +585,13 @@ class Optimizer:
             raise ValueError(f"constraint must be a function of a point, got {self.constraint!r}.")
 
 
-class _Pool:
-    """Points that can be looked at one and all, and which of them have been taken."""
+_ENTRIES = ({"ask", "point"}, {"tell", "point", "value"})
+"""What the two kinds of lines in a journal have."""
 
-    def __init__(self, space: Space, points: list[Point]) -> None:
-        units = space.to_units(points)
-        # A point that is given twice counts once.
-        self._place: dict[bytes, int] = {}
-        kept: list[int] = []
-        for number, key in enumerate(space.keys(units)):
-            if key not in self._place:
-                self._place[key] = len(kept)
-                kept.append(number)
-        self._points = [points[number] for number in kept]
-        self.features = space.features(units[kept])
-        self._is_left = np.ones(len(kept), dtype=bool)
-
-    def __len__(self) -> int:
-        return len(self._points)
-
-    def point(self, place: int) -> Point:
-        return dict(self._points[place])
-
-    def take(self, key: bytes) -> None:
-        if key in self._place:
-            self._is_left[self._place[key]] = False
-
-    def left(self, pending: Iterable[bytes]) -> NDArray[np.int64]:
-        is_left = self._is_left.copy()
-        is_left[[self._place[key] for key in pending if key in self._place]] = False
-        return np.flatnonzero(is_left)
-
-
-class _Design:
-    """Points of a scrambled Sobol sequence, snapped to the space."""
-
-    def __init__(self, space: Space, n_points: int, seed: int) -> None:
-        # The balance of the sequence asks for a power of two; a prefix of it is what is used.
-        sequence = qmc.Sobol(len(space), scramble=True, seed=np.random.default_rng([seed]))
-        exponent = math.ceil(math.log2(max(n_points, 1)))
-        self._units = space.snap(sequence.random_base2(exponent))
-
-    def __getitem__(self, number: int) -> NDArray[np.float64]:
-        return np.asarray(self._units[number])
-
-
-def _neighbours(
-    units: list[NDArray[np.float64]],
-    n: int,
-    random: np.random.Generator,
-    scales: tuple[float, ...],
-) -> NDArray[np.float64]:
-    """Return ``n`` rows near given ones: some coordinates moved, by one of the scales."""
-    if not units:
-        return np.empty((0, 0))
-    chosen = np.array(units)[random.integers(len(units), size=n)]
-    n_parameters = chosen.shape[1]
-    steps = random.choice(scales, size=(n, 1)) * random.standard_normal(chosen.shape)
-    moved = random.random(chosen.shape) < max(0.5, 1.0 / n_parameters)
-    moved[np.arange(n), random.integers(n_parameters, size=n)] = True
-    # A step takes a discrete parameter out of its cell only if the cell is small: some are drawn
-    # anew, and so are those that have just become active.
-    anew = random.random(chosen.shape) < 0.1
-    drawn = random.random(chosen.shape)
-    near = np.where(moved, np.where(anew, drawn, chosen + steps), chosen)
-    return np.where(np.isnan(near), drawn, near)
-
-
-def _argmax(values: NDArray[np.float64], random: np.random.Generator) -> int:
-    """Return the place of the largest value, one of them at random."""
-    values = np.where(np.isnan(values), -np.inf, values)
-    return int(random.choice(np.flatnonzero(values == values.max())))
-
-
-def _checked_candidates(space: Space, candidates: Mapping[str, Iterable[Any]]) -> list[Point]:
-    """Return the points of a table; inactive parameters are left out of them."""
-    if not isinstance(candidates, Mapping) or set(candidates) != set(space.names):
-        raise ValueError(
-            f"candidates must have a list of values for each parameter: {', '.join(space.names)}."
-        )
-    columns = {name: list(candidates[name]) for name in space.names}
-    lengths = {len(column) for column in columns.values()}
-    if lengths == {0} or len(lengths) > 1:
-        raise ValueError(f"candidates must have lists of one length, got {sorted(lengths)}.")
-    try:
-        return space.points(columns)
-    except ValueError as error:
-        raise ValueError(f"in the candidates, {error}") from None
-
-
-_LARGEST_VALUE = 1e100
-"""What is larger, infinity included, counts as a failure: no forest could learn it."""
-
-
-def _checked_value(value: object) -> float:
-    """Return a number, NaN for what is a failure."""
-    if value is None:
-        return math.nan
-    try:
-        number = float(value)  # type: ignore[arg-type]
-    except (TypeError, ValueError):
-        raise ValueError(
-            f"a value must be a number, or None if the evaluation failed, got {value!r}."
-        ) from None
-    return number if abs(number) <= _LARGEST_VALUE else math.nan
+_RESOLUTION = 2.0**-400
+_FINE = 2.0**-347
+"""The forest sees values to within 4e-121: the squares of smaller differences are no numbers any
+more. From 3e-105 on a value is a multiple of the resolution anyway."""
 
 
 def _seed(random_state: Any) -> int | None:

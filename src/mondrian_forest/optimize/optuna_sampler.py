@@ -58,6 +58,8 @@ class MondrianSampler(optuna.samplers.BaseSampler):  # type: ignore[misc]
     def __init__(
         self, *, n_startup_trials: int = 10, seed: int | None = None, **options: Any
     ) -> None:
+        if "journal" in options:
+            raise ValueError("a sampler has no journal: the storage of the study keeps its trials.")
         Optimizer({"x": Real(0.0, 1.0)}, **options)  # says at once what makes no sense
         self._n_startup_trials = n_startup_trials
         self._options = options
@@ -137,10 +139,10 @@ class MondrianSampler(optuna.samplers.BaseSampler):  # type: ignore[misc]
         optimizer, _, seen = known
         for trial in finished:
             if trial.number not in seen:
-                seen.add(trial.number)
                 point = _point(trial, search_space)
                 if point:
                     optimizer.tell(point, _value(trial))
+                seen.add(trial.number)  # last: what an interrupt cuts short is told again
         return optimizer
 
     def __getstate__(self) -> dict[str, Any]:
@@ -167,7 +169,8 @@ def _parameter(distribution: BaseDistribution) -> Parameter:
         parameter = Integer(distribution.low, distribution.high, log=distribution.log)
     elif isinstance(distribution, IntDistribution | FloatDistribution) and distribution.step:
         n_steps = round((distribution.high - distribution.low) / distribution.step)
-        parameter = Ordinal(list(range(n_steps + 1)))
+        # Not a list of all steps: there may be billions.
+        parameter = Integer(0, n_steps) if n_steps else Ordinal([0])
     else:
         parameter = Real(distribution.low, distribution.high, log=distribution.log)
     parameter.is_optional = True

@@ -11,8 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._progress import progress_bar
-from .optimizer import Optimizer, SpaceExhausted, Trial
+from .optimizer import Optimizer, SpaceExhausted
 from .space import Parameter, Point
+from .trial import Trial
 
 
 @dataclass
@@ -120,25 +121,25 @@ def _optimize(
         raise ValueError(f"objective must be a function of a point, got {objective!r}.")
     if not isinstance(n_calls, int) or isinstance(n_calls, bool) or n_calls < 1:
         raise ValueError(f"n_calls must be a positive integer, got {n_calls!r}.")
-    optimizer = Optimizer(space, maximize=is_maximized, **options)
     errors: dict[int, str] = {}
-    bar = progress_bar(n_calls, progress, "trial")
-    n_done = sum(not trial.is_pending for trial in optimizer.trials)
-    bar.update(n_done)
-    for _ in range(n_done, n_calls):
-        try:
-            trial = optimizer.ask_trial()
-        except SpaceExhausted:
-            break
-        try:
-            value = objective(dict(trial.point))
-        except Exception as error:
-            errors[trial.number] = f"{type(error).__name__}: {error}"
-            value = math.nan
-        optimizer.tell(trial.point, value)
-        bar.update(1)
-        bar.set_postfix_str(f"best {optimizer.best_value:.6g}", refresh=False)
-    bar.close()
+    with Optimizer(space, maximize=is_maximized, **options) as optimizer:
+        bar = progress_bar(n_calls, progress, "trial")
+        n_done = sum(not trial.is_pending for trial in optimizer.trials)
+        bar.update(n_done)
+        for _ in range(n_done, n_calls):
+            try:
+                trial = optimizer.ask_trial()
+            except SpaceExhausted:
+                break
+            try:
+                value = objective(dict(trial.point))
+            except Exception as error:
+                errors[trial.number] = f"{type(error).__name__}: {error}"
+                value = math.nan
+            optimizer.tell(trial.point, value)
+            bar.update(1)
+            bar.set_postfix_str(f"best {optimizer.best_value:.6g}", refresh=False)
+        bar.close()
     return OptimizationResult(
         optimizer.best_point, optimizer.best_value, optimizer.trials, errors, is_maximized
     )

@@ -11,6 +11,10 @@ Three forms of a point:
   - a number, integer or rank is one column, its place on its (linear or logarithmic) scale;
   - a category is one column for each choice, 1/2 where it is chosen and 0 elsewhere: any two
     choices are at distance 1, and no choice lies between others;
+  - a category of more than 256 choices is eight groups of 32 columns. Each choice has 1/16 in one
+    column of each group. No two choices have the same columns; most pairs share none, and are at
+    distance 1; each column that two choices share brings them nearer by 1/8. The time of a
+    prediction grows with the columns, and one for each choice would take minutes for thousands;
   - a number u that may be inactive is two columns, (u/2, (1 - u)/2), and (0, 0) where it is
     inactive: two values are as far apart as in one column, and an inactive one is at distance 1/2
     from every value, above or below none of them. An inactive category has zeros throughout.
@@ -19,6 +23,8 @@ Three forms of a point:
 from __future__ import annotations
 
 import math
+import reprlib
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from numbers import Integral as AnyInteger
@@ -32,6 +38,12 @@ Point = dict[str, Any]
 Condition = Mapping[str, Any]
 
 _PLAIN = (str, bool, int, float, type(None))
+
+MOST_COLUMNS = 256
+"""A category of more choices than this shares columns among them."""
+_N_GROUPS = 8
+_BITS = 5
+"""A group has 2**5 columns: eight groups have room for 2**40 choices."""
 
 
 class Parameter(ABC):
@@ -71,6 +83,10 @@ class Parameter(ABC):
     def to_units(self, values: Sequence[Any]) -> NDArray[np.float64]:
         """Return the places of many values."""
         return np.array([self.to_unit(value) for value in values], dtype=np.float64)
+
+    @abstractmethod
+    def plain(self, value: Any) -> Any:
+        """Return a value that passed ``to_unit`` as text, bool, int, float or None."""
 
     @abstractmethod
     def from_unit(self, unit: float) -> Any:
@@ -157,8 +173,8 @@ class Real(_Number):
         self, low: float, high: float, *, log: bool = False, when: Condition | None = None
     ) -> None:
         for name, value in (("low", low), ("high", high)):
-            if not _is_number(value) or not math.isfinite(value):
-                raise ValueError(f"{name} must be a finite number, got {value!r}.")
+            if not _is_number(value) or not abs(value) <= sys.float_info.max:
+                raise ValueError(f"{name} must be a finite number, got {reprlib.repr(value)}.")
         super().__init__(float(low), float(high), log, when)
         if not math.isfinite(self.high - self.low):
             raise ValueError(f"high - low must be finite, got {low!r} and {high!r}.")
@@ -168,6 +184,9 @@ class Real(_Number):
             raise ValueError(f"must be a number from {self.low!r} to {self.high!r}, got {value!r}")
         low, high = self._scaled(self.low), self._scaled(self.high)
         return min(max((self._scaled(float(value)) - low) / (high - low), 0.0), 1.0)
+
+    def plain(self, value: Any) -> float:
+        return float(value)
 
     def from_unit(self, unit: float) -> float:
         if unit <= 0.0 or unit >= 1.0:  # exact, which a logarithm and back need not be
@@ -196,8 +215,8 @@ class Integer(_Number):
         for name, value in (("low", low), ("high", high)):
             if not _is_integer(value):
                 raise ValueError(f"{name} must be an integer, got {value!r}.")
-        if int(high) - int(low) >= 2**52:
-            raise ValueError("high - low must be less than 2**52.")
+        if int(high) - int(low) >= 2**52 or max(abs(int(low)), abs(int(high))) >= 2**52:
+            raise ValueError("low, high and high - low must be less than 2**52 in size.")
         super().__init__(int(low), int(high), log, when)
         self.n_values = self.high - self.low + 1
 
@@ -205,6 +224,9 @@ class Integer(_Number):
         if not _is_integer(value) or not self.low <= value <= self.high:
             raise ValueError(f"must be an integer from {self.low} to {self.high}, got {value!r}")
         return float(self.places(np.array([int(value) - self.low]))[0])
+
+    def plain(self, value: Any) -> int:
+        return int(value)
 
     def from_unit(self, unit: float) -> int:
         return int(self.low + self.numbers(np.array([unit]))[0])
@@ -231,7 +253,7 @@ class _Choice(Parameter):
     def __init__(self, values: Sequence[Any], when: Condition | None) -> None:
         super().__init__(when)
         if isinstance(values, str) or not isinstance(values, Sequence):
-            raise ValueError(f"the values must be a list, got {values!r}.")
+            raise ValueError(f"the values must be a list, got {reprlib.repr(values)}.")
         if len(values) < 1:
             raise ValueError("there must be at least one value.")
         for value in values:
@@ -243,7 +265,7 @@ class _Choice(Parameter):
         self.values = list(values)
         self._place = {_identity(value): number for number, value in enumerate(self.values)}
         if len(self._place) < len(self.values):
-            raise ValueError(f"the values must differ, got {list(values)!r}.")
+            raise ValueError(f"the values must differ, got {reprlib.repr(list(values))}.")
         self.n_values = len(self.values)
 
     def __repr__(self) -> str:
@@ -253,8 +275,11 @@ class _Choice(Parameter):
     def to_unit(self, value: Any) -> float:
         number = self._place.get(_identity(value))
         if number is None:
-            raise ValueError(f"must be one of {self.values!r}, got {value!r}")
+            raise ValueError(f"must be one of {reprlib.repr(self.values)}, got {value!r}")
         return (number + 0.5) / len(self.values)
+
+    def plain(self, value: Any) -> Any:
+        return self.values[self._place[_identity(value)]]
 
     def from_unit(self, unit: float) -> Any:
         return self.values[int(self.numbers(np.array([unit]))[0])]
@@ -302,14 +327,35 @@ class Categorical(_Choice):
     @property
     def n_features(self) -> int:
         """Number of columns that a forest sees."""
-        return len(self.values)
+        return min(len(self.values), MOST_COLUMNS)
 
     def features(self, units: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return what a forest sees of places, of shape (n_rows, n_features)."""
-        columns = np.zeros((len(units), len(self.values)))
+        columns = np.zeros((len(units), self.n_features))
         active = np.flatnonzero(~np.isnan(units))
-        columns[active, self.numbers(units[active])] = 0.5
+        numbers = self.numbers(units[active])
+        if len(self.values) <= MOST_COLUMNS:
+            columns[active, numbers] = 0.5
+        else:
+            columns[active[:, None], _shared_columns(numbers)] = 0.5 / _N_GROUPS
         return columns
+
+
+def _shared_columns(numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return a column in each group for choices by number, of shape (n_numbers, n_groups).
+
+    The number is scrambled to an integer of 40 bits, of which each group takes five. Each step can
+    be undone (the factors are odd), so that no two choices have the same columns.
+    """
+    n_bits = _N_GROUPS * _BITS
+    mask = np.uint64(2**n_bits - 1)
+    code = numbers.astype(np.uint64)
+    for factor in (0x9E3779B97F, 0xC2B2AE3D27):
+        code = (code * np.uint64(factor)) & mask
+        code ^= code >> np.uint64(n_bits // 2)
+    groups = np.arange(_N_GROUPS, dtype=np.uint64)
+    within = (code[:, None] >> (groups * np.uint64(_BITS))) & np.uint64(2**_BITS - 1)
+    return (groups * np.uint64(2**_BITS) + within).astype(np.int64)
 
 
 class Space:
@@ -434,6 +480,10 @@ class Space:
                 )
         return unit
 
+    def plain(self, point: Mapping[str, Any]) -> Point:
+        """Return a sound point with values that JSON can hold."""
+        return {name: self.parameters[name].plain(value) for name, value in point.items()}
+
     def to_units(self, points: Sequence[Mapping[str, Any]]) -> NDArray[np.float64]:
         """Return the unit rows of many points that are known to be sound."""
         units = np.full((len(points), len(self.names)), np.nan)
@@ -505,36 +555,40 @@ class Space:
 
 def _parents_first(parameters: Mapping[str, Parameter]) -> list[str]:
     """Return the names such that each comes after those that its condition refers to."""
-    order: list[str] = []
+    order: dict[str, None] = {}
     open_names: set[str] = set()
-
-    def visit(name: str) -> None:
+    stack = list(parameters)[::-1]
+    while stack:
+        name = stack[-1]
         if name in order:
-            return
-        if name in open_names:
-            raise ValueError(f"the condition of {name!r} refers to itself in a circle.")
-        open_names.add(name)
-        for parent, allowed in parameters[name].when.items():
-            if parent not in parameters:
-                raise ValueError(
-                    f"the condition of {name!r} refers to {parent!r}, which is absent."
-                )
-            if parameters[parent].n_values is None:
-                raise ValueError(
-                    f"the condition of {name!r} refers to {parent!r}, a continuum: only discrete "
-                    "parameters can decide."
-                )
-            for value in allowed:
-                try:
-                    parameters[parent].to_unit(value)
-                except ValueError as error:
-                    raise ValueError(f"in the condition of {name!r}, {parent} {error}.") from None
-            visit(parent)
-        order.append(name)
+            stack.pop()
+        elif name in open_names:  # its parents are in order by now
+            order[stack.pop()] = None
+        else:
+            open_names.add(name)
+            _check_condition(name, parameters)
+            parents = list(parameters[name].when)
+            for parent in parents:
+                if parent in open_names and parent not in order:
+                    raise ValueError(f"the condition of {parent!r} refers to itself in a circle.")
+            stack.extend(parents[::-1])
+    return list(order)
 
-    for name in parameters:
-        visit(name)
-    return order
+
+def _check_condition(name: str, parameters: Mapping[str, Parameter]) -> None:
+    for parent, allowed in parameters[name].when.items():
+        if parent not in parameters:
+            raise ValueError(f"the condition of {name!r} refers to {parent!r}, which is absent.")
+        if parameters[parent].n_values is None:
+            raise ValueError(
+                f"the condition of {name!r} refers to {parent!r}, a continuum: only discrete "
+                "parameters can decide."
+            )
+        for value in allowed:
+            try:
+                parameters[parent].to_unit(value)
+            except ValueError as error:
+                raise ValueError(f"in the condition of {name!r}, {parent} {error}.") from None
 
 
 def _identity(value: Any) -> Any:

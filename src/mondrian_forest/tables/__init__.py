@@ -1,7 +1,8 @@
-"""Tables as people have them: files with dates, text and gaps, and forests that learn from them."""
+"""Tables as people have them: files with dates, text and missing values, for forests."""
 
 from .encode import TableEncoder
-from .files import TableError, TableFile, TableWriter
+from .files import TableFile, TableWriter
 from .model import TableForest
+from .texts import TableError
 
 __all__ = ["TableEncoder", "TableError", "TableFile", "TableForest", "TableWriter"]

@@ -7,18 +7,22 @@ other compressions), ``.parquet`` or ``.pq``, ``.arrow``, ``.feather`` or ``.ipc
 from __future__ import annotations
 
 import contextlib
+import errno
 import glob
 import os
 import re
+import stat
 import sys
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ..persistence import replacing
+from .._replace import replacing
 from ._arrow import pyarrow as pa
+from .texts import TableError, placed, placed_as, shown
 
 BATCH_ROWS = 100_000
 _CSV, _PARQUET, _ARROW = "CSV", "Parquet", "Arrow"
@@ -34,15 +38,11 @@ _KINDS = {
 }
 _COMPRESSIONS = (".gz", ".bz2", ".zst", ".lz4")
 _CSV_BLOCK = 2**24
-"""Bytes in which types that are not given are found."""
+"""Bytes that are parsed at a time where the whole file is read; the first line must fit in."""
 _CSV_STEP = 2**22
 """Bytes that are parsed at a time for batches; some thirty times as many are read ahead."""
 _LARGE_CSV = 2**28
 """Bytes from which on values may not contain line ends, so that parsing needs little memory."""
-
-
-class TableError(ValueError):
-    """A table that cannot be read, or does not have what it should."""
 
 
 def kind_of(path: Path) -> str:
@@ -60,6 +60,8 @@ def kind_of(path: Path) -> str:
 class TableFile:
     """A file that holds a table, read batch by batch.
 
+    The columns of a CSV file are text; what it stands for, ``TableEncoder`` finds out.
+
     Parameters
     ----------
     path : str or path
@@ -68,9 +70,9 @@ class TableFile:
         most frequent in the first line.
     columns : sequence of str, default=None
         Which columns to read. None: all.
-    as_text : bool, default=False
-        Leave the values of a CSV file as they stand there. Otherwise their types are found by
-        looking at them.
+    verbatim : bool, default=False
+        Leave all values of a CSV file as they stand there. Otherwise NA and the like, and nothing,
+        are missing values.
     """
 
     def __init__(
@@ -79,23 +81,34 @@ class TableFile:
         *,
         delimiter: str | None = None,
         columns: Sequence[str] | None = None,
-        as_text: bool = False,
+        verbatim: bool = False,
     ) -> None:
         self.path = Path(path)
         self.kind = kind_of(self.path)
         self.delimiter = delimiter
-        self.as_text = as_text and self.kind == _CSV
+        self.verbatim = verbatim
         if delimiter is not None and len(delimiter) != 1:
             raise TableError(f"A delimiter is one character, got {delimiter!r}.")
         self._columns = None if columns is None else list(dict.fromkeys(columns))
         with self._told():
+            mode = self.path.stat().st_mode
+            if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+                raise TableError(
+                    f"{str(self.path)!r} is no regular file, so that it cannot be read twice."
+                )
             self.names = self._read_names()
-        if len(set(self.names)) < len(self.names):
-            twice = next(name for name in self.names if self.names.count(name) > 1)
-            raise TableError(f"{str(self.path)!r} has two columns with the name {twice!r}.")
-        missing = [name for name in self._columns or [] if name not in self.names]
-        if missing:
-            raise TableError(missing_column(missing[0], self.names, str(self.path)))
+        counts = Counter(self.names)
+        if len(counts) < len(self.names):
+            twice = next(name for name, count in counts.items() if count > 1)
+            raise TableError(f"{str(self.path)!r} has two columns with the name {shown(twice)}.")
+        for name in self._columns or []:
+            if name not in counts:
+                raise TableError(missing_column(name, self.names, str(self.path)))
+
+    @property
+    def is_csv(self) -> bool:
+        """Whether all values are text."""
+        return self.kind == _CSV
 
     @property
     def n_rows(self) -> int | None:
@@ -116,30 +129,36 @@ class TableFile:
 
     def read_group(self, number: int) -> Any:
         """Return one row group of a Parquet file."""
+        first_row = sum(length or 0 for length in self.row_groups[:number])
         with self._told(), pa.parquet.ParquetFile(self.path) as file:
-            return file.read_row_group(number, columns=self._columns)
+            table = file.read_row_group(number, columns=self._columns)
+        return placed(table, self.path, first_row)
 
     def read(self) -> Any:
         """Return the whole table."""
-        if self.kind == _CSV:  # which finds types by looking at all values
+        if self.kind == _CSV:
             with self._told():
-                return _readable(pa.csv.read_csv(self.path, **self._csv_options()), self.path)
-        return pa.Table.from_batches(list(self._batches(BATCH_ROWS)), schema=self._schema())
+                table = pa.csv.read_csv(self.path, **self._csv_options(_CSV_BLOCK))
+        else:
+            batches = list(self._batches(BATCH_ROWS))
+            table = pa.Table.from_batches(batches, schema=self._schema())
+        return placed(table, self.path, 0)
 
     def batches(self, n_rows: int = BATCH_ROWS) -> Iterator[Any]:
         """Yield tables of at most so many rows."""
         waiting: list[Any] = []
-        n_waiting = 0
+        n_waiting = n_before = 0
         for batch in self._batches(n_rows):
             for first in range(0, len(batch), n_rows):
                 part = batch.slice(first, n_rows)
                 if n_waiting + len(part) > n_rows:
-                    yield pa.Table.from_batches(waiting)
+                    yield placed(pa.Table.from_batches(waiting), self.path, n_before)
+                    n_before += n_waiting
                     waiting, n_waiting = [], 0
                 waiting.append(part)
                 n_waiting += len(part)
         if waiting:
-            yield pa.Table.from_batches(waiting)
+            yield placed(pa.Table.from_batches(waiting), self.path, n_before)
 
     def empty(self) -> Any:
         """Return a table without rows."""
@@ -147,51 +166,41 @@ class TableFile:
             return pa.table({name: pa.array([], pa.string()) for name in self._wanted()})
         return self._schema().empty_table()
 
-    def types(self) -> dict[str, Any]:
-        """Return the types of the columns, of a CSV file as its first block suggests them."""
-        with self._told():
-            if self.kind != _CSV:
-                return {field.name: field.type for field in self._schema()}
-            with pa.csv.open_csv(self.path, **self._csv_options(guesses=True)) as reader:
-                return {field.name: field.type for field in reader.schema}
-
     def _wanted(self) -> list[str]:
         return self.names if self._columns is None else self._columns
 
     def _batches(self, n_rows: int) -> Iterator[Any]:
         with self._told():
             if self.kind == _CSV:
-                options = self._csv_options()
-                options["read_options"].block_size = _CSV_STEP
-                if not self.as_text:
-                    options["convert_options"].column_types = self.types()
-                with pa.csv.open_csv(self.path, **options) as reader:
+                with pa.csv.open_csv(self.path, **self._csv_options(_CSV_STEP)) as reader:
                     yield from reader
             elif self.kind == _PARQUET:
                 # What is read ahead would be kept until the end of the file.
                 with pa.parquet.ParquetFile(self.path, pre_buffer=False) as file:
                     yield from file.iter_batches(batch_size=n_rows, columns=self._columns)
             else:
-                with pa.memory_map(str(self.path)) as source:
+                # Not mapped into memory: who changes a mapped file ends the process.
+                with pa.OSFile(str(self.path)) as source:
                     reader = pa.ipc.open_file(source)
                     for number in range(reader.num_record_batches):
                         batch = reader.get_batch(number)
+                        batch.validate(full=True)  # a wrong offset would lead out of the buffers
                         yield batch if self._columns is None else batch.select(self._columns)
 
     def _schema(self) -> Any:
+        schema = self._whole_schema()
+        return pa.schema([schema.field(name) for name in self._wanted()])
+
+    def _whole_schema(self) -> Any:
         with self._told():
             if self.kind == _PARQUET:
-                schema = pa.parquet.read_schema(self.path)
-            else:
-                with pa.memory_map(str(self.path)) as source:
-                    schema = pa.ipc.open_file(source).schema
-        if self._columns is not None:
-            schema = pa.schema([schema.field(name) for name in self._columns])
-        return schema
+                return pa.parquet.read_schema(self.path)
+            with pa.OSFile(str(self.path)) as source:
+                return pa.ipc.open_file(source).schema
 
     def _read_names(self) -> list[str]:
         if self.kind != _CSV:
-            return [str(name) for name in self._schema().names]
+            return [str(name) for name in self._whole_schema().names]
         with pa.input_stream(str(self.path), compression="detect") as stream:
             start = stream.read(2**20)
         first = re.split(r"[\r\n]", start.decode("utf-8-sig", errors="replace"), maxsplit=1)[0]
@@ -204,21 +213,21 @@ class TableFile:
         if self.delimiter is None:
             unquoted = re.sub(r'"[^"]*"', "", first)
             self.delimiter = max(",;\t|", key=unquoted.count)
-        with pa.csv.open_csv(self.path, **self._csv_options(guesses=True)) as reader:
+        with pa.csv.open_csv(self.path, **self._csv_options(_CSV_BLOCK)) as reader:
             return [str(name) for name in reader.schema.names]
 
-    def _csv_options(self, *, guesses: bool = False) -> dict[str, Any]:
-        is_text = self.as_text and not guesses
+    def _csv_options(self, block: int) -> dict[str, Any]:
+        names = getattr(self, "names", [])  # not known yet when the first line is read
         return {
-            "read_options": pa.csv.ReadOptions(block_size=_CSV_BLOCK, use_threads=not guesses),
+            "read_options": pa.csv.ReadOptions(block_size=block, use_threads=bool(names)),
             "parse_options": pa.csv.ParseOptions(
                 delimiter=self.delimiter,
                 newlines_in_values=self.path.stat().st_size <= _LARGE_CSV,
             ),
             "convert_options": pa.csv.ConvertOptions(
-                column_types={name: pa.string() for name in self.names} if is_text else None,
-                strings_can_be_null=not is_text,
-                include_columns=None if guesses and not hasattr(self, "names") else self._columns,
+                column_types=dict.fromkeys(names, pa.string()),
+                strings_can_be_null=not self.verbatim,
+                include_columns=self._columns if names else None,
             ),
         }
 
@@ -227,7 +236,7 @@ class TableFile:
         """Turn what goes wrong with a file into one sentence that names it."""
         try:
             yield
-        except TableError:
+        except (TableError, MemoryError):
             raise
         except FileNotFoundError:
             raise TableError(f"There is no file {str(self.path)!r}.") from None
@@ -236,7 +245,11 @@ class TableFile:
         except PermissionError:
             raise TableError(f"{str(self.path)!r} may not be read: permission denied.") from None
         except (OSError, EOFError, UnicodeDecodeError, pa.ArrowException) as error:
+            if isinstance(error, OSError) and error.errno == errno.ENOMEM:
+                raise MemoryError(str(error)) from None
             reason = " ".join(str(error).split()).rstrip(".")
+            if "invalid UTF8" in reason:
+                reason = "it is no text in UTF-8"
             if "newlines_in_values" in reason:
                 reason = "it has line ends within quotes, which large CSV files may not have"
             raise TableError(
@@ -244,57 +257,22 @@ class TableFile:
             ) from None
 
 
-def _readable(table: Any, path: Path) -> Any:
-    """Refuse text that is not in UTF-8, which comes as bytes."""
-    for field in table.schema:
-        if pa.types.is_binary(field.type):
-            raise TableError(f"Column {field.name!r} of {str(path)!r} is no text in UTF-8.")
-    return table
-
-
-def without_gaps_as_text(table: Any) -> Any:
-    """Turn what stands for a gap in a CSV file, such as NA or nothing, into a gap."""
+def with_missing_values(table: Any) -> Any:
+    """Return a table of text with nulls for what stands for nothing in a CSV file, such as NA."""
     nulls = pa.array(pa.csv.ConvertOptions().null_values, pa.string())
-    columns = {}
-    for name, values in zip(table.column_names, table.columns, strict=True):
-        if pa.types.is_string(values.type):
-            is_gap = pa.compute.is_in(values, value_set=nulls)
-            values = pa.compute.if_else(is_gap, pa.scalar(None, pa.string()), values)
-        columns[name] = values
-    return pa.table(columns)
-
-
-def stream(files: Sequence[TableFile], n_rows: int) -> Iterator[Any]:
-    """Yield batches of several files; the first one with types, of CSV files others as text.
-
-    Types are those that the beginning of the first file suggests. What comes later is read by
-    whoever knows what the first batch was taken for.
-    """
-    is_first = True
-    for file in files:
-        types = file.types() if is_first else {}
-        for batch in file.batches(n_rows):
-            rows = without_gaps_as_text(batch) if file.as_text else batch
-            if is_first and file.as_text:
-                rows = typed(rows, types)
-            is_first = False
-            yield rows
-
-
-def typed(table: Any, types: Mapping[str, Any]) -> Any:
-    """Give text the types that it has at first sight, but where it turns out not to have them."""
-    columns = {}
-    for name, values in zip(table.column_names, table.columns, strict=True):
-        type_ = pa.float64() if pa.types.is_integer(types[name]) else types[name]
-        with contextlib.suppress(pa.ArrowException):
-            values = values.cast(type_)
-        columns[name] = values
-    return pa.table(columns)
+    # With a scalar in place of an array of nulls, Arrow up to 20 makes wrong offsets of a slice.
+    columns = [
+        pa.compute.if_else(
+            pa.compute.is_in(texts, value_set=nulls), pa.nulls(len(texts), texts.type), texts
+        )
+        for texts in table.columns
+    ]
+    return pa.Table.from_arrays(columns, schema=table.schema)
 
 
 def find_files(name: str) -> list[Path]:
     """Return the files that a name, or a pattern such as ``data/*.parquet``, stands for."""
-    if not any(mark in name for mark in "*?["):
+    if os.path.lexists(name) or not any(mark in name for mark in "*?["):
         return [Path(name)]
     found = sorted(Path(match) for match in glob.glob(name, recursive=True))
     if not found:
@@ -308,14 +286,16 @@ def concatenated(tables: list[Any]) -> Any:
         return tables[0]
     names = tables[0].column_names
     for table in tables[1:]:
-        missing = [name for name in names if name not in table.column_names]
+        others = set(table.column_names)
+        missing = [name for name in names if name not in others]
         if missing:
-            raise TableError(f"Not all files have a column {missing[0]!r}.")
+            raise TableError(f"Not all files have a column {shown(missing[0])}.")
     try:
-        return pa.concat_tables(
+        together = pa.concat_tables(
             [table.select(names) for table in tables], promote_options="permissive"
         )
-    except pa.ArrowException as error:
+        return placed_as(together, tables)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
         raise TableError(f"The files do not fit together: {error}.") from None
 
 
@@ -337,11 +317,11 @@ def sample_rows(batches: Iterable[Any], most_rows: int, seed: int = 0) -> tuple[
 
 def missing_column(name: str, names: Sequence[str], where: str) -> str:
     """Say that there is no such column, and which there are."""
-    shown = ", ".join(map(repr, names[:12])) + (", ..." if len(names) > 12 else "")
+    known = ", ".join(map(shown, names[:12])) + (", ..." if len(names) > 12 else "")
     hint = ""
     if len(names) == 1 and any(mark in names[0] for mark in ";,\t|"):
         hint = " If that is not one column, name the delimiter."
-    return f"There is no column {name!r} in {where}, which has {shown}.{hint}"
+    return f"There is no column {shown(name)} in {where}, which has {known}.{hint}"
 
 
 class TableWriter:
@@ -380,10 +360,14 @@ class TableWriter:
                 for name, values in columns.items()
             }
         )
-        if self._writer is None:
-            self._schema = table.schema
-            self._writer = self._open(table.schema)
-        self._writer.write_table(table.cast(self._schema))
+        try:
+            if self._writer is None:
+                self._schema = table.schema
+                self._writer = self._open(table.schema)
+            self._writer.write_table(table.cast(self._schema))
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            reason = " ".join(str(error).split()).rstrip(".")
+            raise TableError(f"Not all columns can be written as {self._kind}: {reason}.") from None
 
     def _open(self, schema: Any) -> Any:
         if self._kind == _PARQUET:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 
 from ..metrics import summary
 from ._arrow import pyarrow as pa
-from .files import TableError
+from .encode import typed_columns
 from .model import TableForest
+from .texts import TableError
 
 _MOST_HELD_OUT = 20_000
 """Rows to evaluate on, at most: more would not tell more, and they are kept in memory."""
@@ -30,6 +31,9 @@ def fit_batches(
     target: str,
     *,
     holdout: float = 0.0,
+    columns: Sequence[str] | None = None,
+    text: Sequence[str] = (),
+    missing: Sequence[str] = (),
     random_state: int = 0,
     on_rows: Callable[[int], None] = lambda _: None,
     **parameters: Any,
@@ -43,6 +47,8 @@ def fit_batches(
     batches : iterable of pyarrow.Table
     target : str
     holdout : float, default=0
+    columns, text, missing
+        As for ``TableForest.fit``.
     random_state : int, default=0
     on_rows : callable
         Is told how many rows have been read.
@@ -54,14 +60,23 @@ def fit_batches(
     held: list[tuple[Any, NDArray[np.float64]]] = []
     share = holdout
     n_read = 0
+    options: dict[str, Any] = {"columns": columns, "text": text, "missing": missing}
     for batch in batches:
+        # All of its rows together tell what text stands for, before some are set aside.
+        batch = (
+            pa.table(typed_columns(batch, target, **options))
+            if model is None
+            else model.encoder.typed(batch)
+        )
         n_read += len(batch)
         key = random.random(len(batch))
         kept, held_rows = _parted(batch, key >= share)
         held.append((held_rows, key[key < share]))
         if len(kept) > 0:
             if model is None:
-                model = TableForest.fit(kept, target, random_state=random_state, **parameters)
+                model = TableForest.fit(
+                    kept, target, random_state=random_state, **options, **parameters
+                )
             else:
                 model.partial_fit(kept)
         # A smaller share of all rows, old and new, once there would be too many.

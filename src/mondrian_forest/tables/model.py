@@ -21,7 +21,7 @@ def quantile_name(level: float) -> str:
 
 
 class TableForest:
-    """A forest that learns from tables with dates, text and gaps.
+    """A forest that learns from tables with dates, text and missing values.
 
     Parameters
     ----------
@@ -51,6 +51,8 @@ class TableForest:
         *,
         columns: Sequence[str] | None = None,
         impute: bool = False,
+        text: Sequence[str] = (),
+        missing: Sequence[str] = (),
         random_state: int = 0,
         **parameters: Any,
     ) -> TableForest:
@@ -64,13 +66,23 @@ class TableForest:
         columns : sequence of str, default=None
             Which columns to learn from. None: all others.
         impute : bool, default=False
-            Fill gaps with medians; without it they are refused.
+            Fill missing values with medians; without it they are refused.
+        text : sequence of str, default=()
+            Columns that are text, even if their values look like numbers or dates.
+        missing : sequence of str, default=()
+            What stands for a missing value, such as ``?``, now and from then on.
         random_state : int, default=0
         **parameters
             Those of the forest.
         """
         encoder, X, y = TableEncoder.learn(
-            table, target, columns=columns, impute=impute, random_state=random_state
+            table,
+            target,
+            columns=columns,
+            impute=impute,
+            text=text,
+            missing=missing,
+            random_state=random_state,
         )
         forest = MondrianForestRegressor(random_state=random_state, **parameters).fit(X, y)
         return cls(forest, encoder)
@@ -126,19 +138,26 @@ class TableForest:
                 f"{os.fspath(path)!r} does not say how to read tables: it was saved by a forest "
                 "that was fitted to arrays."
             )
-        try:
-            encoder = TableEncoder.from_json(text)
-            if len(encoder.feature_names) != forest.n_features_in_:
-                raise ValueError("its columns are not those of its forest")
-        except ValueError as error:
-            raise ModelFileError(f"{os.fspath(path)!r} is no sound model file: {error}.") from None
-        return cls(forest, encoder)
+        return cls(forest, _encoder(path, text, forest))
+
+
+def _encoder(
+    path: str | os.PathLike[str], text: str, forest: MondrianForestRegressor
+) -> TableEncoder:
+    """Return the encoder that the description in a model file stands for."""
+    try:
+        encoder = TableEncoder.from_json(text)
+        if len(encoder.feature_names) != forest.n_features_in_:
+            raise ValueError("its columns are not those of its forest")
+    except ValueError as error:
+        raise ModelFileError(f"{os.fspath(path)!r} is no sound model file: {error}.") from None
+    return encoder
 
 
 def describe(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Return what a model file holds, of a table or of arrays."""
     forest, text = MondrianForestRegressor._load(path, mmap=True)
-    encoder = None if text is None else TableEncoder.from_json(text)
+    encoder = None if text is None else _encoder(path, text, forest)
     named = getattr(forest, "feature_names_in_", None)
     names = (
         encoder.feature_names
@@ -147,7 +166,7 @@ def describe(path: str | os.PathLike[str]) -> dict[str, Any]:
         if named is None
         else list(named)
     )
-    low, high = forest.feature_range_
+    low, high = forest._seen_range
     sizes = [len(tree.nodes) for tree in forest.trees_]
     found: dict[str, Any] = {
         "file bytes": os.stat(path).st_size,
@@ -158,7 +177,8 @@ def describe(path: str | os.PathLike[str]) -> dict[str, Any]:
         found |= {
             "target": encoder.target,
             "columns": {column.name: column.kind for column in encoder.columns},
-            "gaps are filled": encoder.fills_gaps,
+            "impute": encoder.fills_gaps,
+            "missing": encoder.missing,
         }
     return found | {
         "features": len(names),
