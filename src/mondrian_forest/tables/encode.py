@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -35,6 +36,8 @@ NUMBER, DATE, TEXT = "number", "date", "text"
 _PARTS = ("time", "day_of_year", "day_of_week", "hour")
 _GAP = "\0gap"
 """Stands for a missing value among texts."""
+_OFFSET = re.compile(r"([+-])(\d\d):?(\d\d)")
+"""A time zone that is a fixed offset, as +01:00."""
 _PER_SECOND = {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}
 _ALIKE = {
     "": "text",
@@ -383,9 +386,16 @@ def _as_days(name: str, values: Any, zone: str | None) -> NDArray[np.float64]:
     type_ = values.type
     if pa.types.is_dictionary(type_):
         return _as_days(name, values.cast(type_.value_type), zone)
+    shift = 0.0  # of the clock, in microseconds
     try:
         if pa.types.is_timestamp(type_) and type_.tz is not None:
-            values = values.cast(pa.timestamp(type_.unit, tz=zone or type_.tz))
+            clock = zone or type_.tz
+            if offset := _OFFSET.fullmatch(clock):
+                # PyArrow 21 and older do not know the clock of a fixed offset.
+                sign, hours, minutes = offset.groups()
+                shift = float(f"{sign}1") * (60 * int(hours) + int(minutes)) * 6e7
+                clock = "UTC"
+            values = values.cast(pa.timestamp(type_.unit, tz=clock))
             values = pa.compute.local_timestamp(values)
         # Nanoseconds are cut off; what is too far away is not to be taken for something near.
         is_fine = pa.types.is_timestamp(type_) and type_.unit == "ns"
@@ -395,7 +405,7 @@ def _as_days(name: str, values: Any, zone: str | None) -> NDArray[np.float64]:
         if "timezone" in str(error):
             reason = f"the time zone {shown(zone or type_.tz)} is not known"
         raise TableError(f"Column {shown(name)} cannot be read: {reason}.") from None
-    return _as_float(microseconds) / 8.64e10
+    return (_as_float(microseconds) + shift) / 8.64e10
 
 
 def _date_parts(days: NDArray[np.float64], parts: Sequence[str]) -> NDArray[np.float64]:
