@@ -65,10 +65,10 @@ if how == "scalars":  # compiled for this run, since the cache would not notice 
     os.environ["NUMBA_CACHE_DIR"] = folder.name
 import numpy as np
 from benchmarks.speed import uniform_table
-from mondrian_forest._core import vector
-from mondrian_forest._core.learn import allocate_grove, scratch_like
-from mondrian_forest._core.rng import random_states
-from mondrian_forest._core.sample import sample_tree
+from mondrian_forest._core.arrays import vector
+from mondrian_forest._core.growth.learn import allocate_grove, scratch_like
+from mondrian_forest._core.arrays.rng import random_states
+from mondrian_forest._core.growth.sample import sample_tree
 
 if how == "scalars":
     vector.WIDEST = 0

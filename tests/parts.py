@@ -2,8 +2,9 @@
 
 import numpy as np
 
-from mondrian_forest._core.learn import allocate_grove
-from mondrian_forest._core.top import (
+from mondrian_forest._core.arrays.vector import padded_width
+from mondrian_forest._core.growth.learn import allocate_grove
+from mondrian_forest._core.growth.top import (
     CLOSED,
     LEAF,
     Joining,
@@ -15,7 +16,6 @@ from mondrian_forest._core.top import (
     no_reports,
     report,
 )
-from mondrian_forest._core.vector import padded_width
 
 
 def grow_in_parts(rows, labels, sizes, settings, seed, most_rows, *, forgets_time=False):

@@ -8,9 +8,9 @@ from sklearn.datasets import make_friedman1
 
 from benchmarks.settings import CHOSEN, PAPER, PRUNED
 from mondrian_forest import MondrianForestRegressor
-from mondrian_forest._core.learn import renew
-from mondrian_forest._core.rng import random_states
-from mondrian_forest._core.sample import allocate_cuts, choose_cut
+from mondrian_forest._core.arrays.rng import random_states
+from mondrian_forest._core.growth.learn import renew
+from mondrian_forest._core.growth.sample import allocate_cuts, choose_cut
 from mondrian_forest.optimize.acquisition import (
     expected_improvement,
     log_expected_improvement,

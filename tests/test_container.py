@@ -11,7 +11,7 @@ from safetensors import safe_open
 from safetensors.numpy import load_file
 
 from mondrian_forest import ModelFileError, MondrianForestRegressor, persistence
-from mondrian_forest._container import _sealed, checksum, read_file, write_file
+from mondrian_forest.io.container import _sealed, checksum, read_file, write_file
 from mondrian_forest.tables import TableForest
 
 
@@ -165,7 +165,7 @@ def test_the_rules_of_the_format_are_enforced(tmp_path, breach, mmap):
     ],
 )
 def test_a_large_description_takes_a_few_times_its_size_in_memory(tmp_path, make, monkeypatch):
-    monkeypatch.setattr("mondrian_forest._container._MOST_BYTES_OUTSIDE_TEXT", 2**18)  # for speed
+    monkeypatch.setattr("mondrian_forest.io.container._MOST_BYTES_OUTSIDE_TEXT", 2**18)  # for speed
     path = tmp_path / "model.mf"
     n_bytes = 20_000_000
     put_together(path, make(n_bytes), b"")
@@ -191,7 +191,7 @@ def test_a_description_beyond_the_limit_is_neither_read_nor_written(tmp_path, mo
     finally:
         tracemalloc.stop()
     path.unlink()
-    monkeypatch.setattr("mondrian_forest._container._MOST_HEADER_BYTES", 1000)
+    monkeypatch.setattr("mondrian_forest.io.container._MOST_HEADER_BYTES", 1000)
     with pytest.raises(ValueError, match="leave out columns whose texts are nearly all different"):
         small_forest().save(path)
     assert list(tmp_path.iterdir()) == []

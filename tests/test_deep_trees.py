@@ -11,9 +11,9 @@ import pickle
 import numpy as np
 import pytest
 
-from mondrian_forest._core.learn import allocate_grove, renew
-from mondrian_forest._core.posterior import tally_labels
-from mondrian_forest._core.tree import NO_CHILD
+from mondrian_forest._core.arrays.tree import NO_CHILD
+from mondrian_forest._core.growth.learn import allocate_grove, renew
+from mondrian_forest._core.labels.posterior import tally_labels
 from trees import paper_forest
 
 DEPTH = 100_000

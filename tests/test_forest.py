@@ -4,9 +4,9 @@ import pickle
 import numpy as np
 import pytest
 
-from mondrian_forest._core.learn import Grove
-from mondrian_forest._core.posterior import log_marginal_likelihood
-from mondrian_forest._core.rng import random_states
+from mondrian_forest._core.arrays.rng import random_states
+from mondrian_forest._core.growth.learn import Grove
+from mondrian_forest._core.labels.posterior import log_marginal_likelihood
 from trees import give_labels, grow, paper_forest
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from mondrian_forest import MondrianForestRegressor
-from mondrian_forest.importance import gains, learn_weights
+from mondrian_forest._forest.weights import gains, learn_weights
 
 
 def test_queries_do_not_grow_with_the_number_of_features():

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 import mondrian_forest
-from mondrian_forest._core.kernel import IS_COMPILED
+from mondrian_forest._core.arrays.kernel import IS_COMPILED
 
 PACKAGE = Path(mondrian_forest.__file__).parent
 USE = """
 import numpy as np
 from mondrian_forest import MondrianForestRegressor
-from mondrian_forest._core.kernel import doubled
+from mondrian_forest._core.arrays.kernel import doubled
 for dtype in (np.float64, np.int32):
     assert doubled(np.ones((2, 3), dtype))[:2].tolist() == [[1, 1, 1], [1, 1, 1]]
 """

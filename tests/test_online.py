@@ -11,9 +11,9 @@ import joblib
 import numpy as np
 import pytest
 
-import mondrian_forest._core.learn as learn_module
+import mondrian_forest._core.growth.learn as learn_module
 import mondrian_forest.forest as forest_module
-from mondrian_forest._core.learn import renew
+from mondrian_forest._core.growth.learn import renew
 from trees import check_tree_invariants, paper_forest
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from mondrian_forest import PAPER, MondrianForestRegressor
-from mondrian_forest.outliers import LabelLimits, learn_limits, learn_warp
+from mondrian_forest._forest.outliers import LabelLimits, learn_limits, learn_warp
 
 
 def problem(n_rows, seed=0):

@@ -15,8 +15,8 @@ import pytest
 from safetensors.numpy import save_file
 
 from mondrian_forest import ModelFileError, MondrianForestRegressor, persistence
-from mondrian_forest._container import checksum, read_file, write_file
-from mondrian_forest._core.tree import NODE, TALLY
+from mondrian_forest._core.arrays.tree import NODE, TALLY
+from mondrian_forest.io.container import checksum, read_file, write_file
 
 FIXTURES = Path(__file__).parent / "fixtures"
 

@@ -12,7 +12,7 @@ import pytest
 
 from command import refuse
 from mondrian_forest import ModelFileError, MondrianForestRegressor
-from mondrian_forest._replace import replacing
+from mondrian_forest.io.replace import replacing
 from mondrian_forest.tables import TableWriter
 
 
@@ -75,7 +75,7 @@ def test_what_is_no_regular_file_is_not_read(tmp_path, kind, mmap):
 def test_the_unfinished_file_of_a_killed_process_is_removed_by_the_next_one(tmp_path):
     code = """
 import os, signal, sys
-from mondrian_forest._replace import replacing
+from mondrian_forest.io.replace import replacing
 with replacing(sys.argv[1]) as unfinished:
     unfinished.write_bytes(b"half of it")
     print("ready", flush=True)
@@ -121,7 +121,7 @@ def test_a_folder_that_cannot_be_written_to_is_named(tmp_path, monkeypatch):
     def refuse(*_):
         raise PermissionError(13, "Permission denied", "an unfinished file")
 
-    monkeypatch.setattr("mondrian_forest._replace._begin", refuse)
+    monkeypatch.setattr("mondrian_forest.io.replace._begin", refuse)
     with pytest.raises(PermissionError) as found:
         small_forest().save(tmp_path / "model.mf")
     assert found.value.filename == str(tmp_path / "model.mf")

@@ -3,20 +3,8 @@
 import numpy as np
 
 from mondrian_forest import PAPER, MondrianForestRegressor
-from mondrian_forest._core.components import fill_components
-from mondrian_forest._core.learn import (
-    allocate_grove,
-    copy_tree,
-    learn_batch,
-    learn_more,
-    scratch_like,
-)
-from mondrian_forest._core.posterior import HIERARCHICAL, renew_posterior, tally_labels
-from mondrian_forest._core.predict import Ensemble, Workspace, allocate_workspace, route
-from mondrian_forest._core.reference import Node
-from mondrian_forest._core.rng import random_states
-from mondrian_forest._core.sample import sample_tree
-from mondrian_forest._core.tree import (
+from mondrian_forest._core.arrays.rng import random_states
+from mondrian_forest._core.arrays.tree import (
     NO_CHILD,
     NO_ROW,
     NODE,
@@ -25,6 +13,18 @@ from mondrian_forest._core.tree import (
     Tree,
     parents_first,
 )
+from mondrian_forest._core.growth.learn import (
+    allocate_grove,
+    copy_tree,
+    learn_batch,
+    learn_more,
+    scratch_like,
+)
+from mondrian_forest._core.growth.sample import sample_tree
+from mondrian_forest._core.labels.components import fill_components
+from mondrian_forest._core.labels.posterior import HIERARCHICAL, renew_posterior, tally_labels
+from mondrian_forest._core.mixtures.predict import Ensemble, Workspace, allocate_workspace, route
+from reference.paper import Node
 
 
 def paper_forest(*arguments, **parameters):

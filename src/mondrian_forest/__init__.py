@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from ._version import __version__
 
 if TYPE_CHECKING:
+    from ._forest.model_file import ModelFileError
     from .conformal import CalibratedDistribution, ConformalForest
     from .distribution import PredictiveDistribution, VarianceParts
     from .forest import PAPER, MondrianForestRegressor
-    from .persistence import ModelFileError
 
 __all__ = [
     "PAPER",

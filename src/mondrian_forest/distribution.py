@@ -13,9 +13,9 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtri
 from sklearn.utils import check_random_state
 
-from ._core import mixture as kernels
-from ._core.mixture import Mixture
-from ._core.predict import ForestMoments
+from ._core.mixtures import mixture as kernels
+from ._core.mixtures.mixture import Mixture
+from ._core.mixtures.predict import ForestMoments
 
 _ROWS_PER_BLOCK = 1024
 

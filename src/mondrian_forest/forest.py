@@ -18,9 +18,11 @@ from sklearn.base import BaseEstimator, RegressorMixin, clone
 from sklearn.utils import assert_all_finite, check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from ._core.evidence import TUNABLE, evidence_and_gradient, maximise_evidence
-from ._core.intake import FARTHEST, is_finite, scale_rows, survey_features, survey_labels
-from ._core.learn import (
+from ._core.arrays.memory import empty, enlarge
+from ._core.arrays.rng import random_states
+from ._core.arrays.tree import MOST_FEATURES, Tree, parents_first
+from ._core.features import FARTHEST, is_finite, scale_rows, survey_features, survey_labels
+from ._core.growth.learn import (
     MOST_CANDIDATES,
     Grove,
     Settings,
@@ -38,9 +40,8 @@ from ._core.learn import (
     trimmed,
     without_rows,
 )
-from ._core.memory import empty, enlarge
-from ._core.mixture import Mixture
-from ._core.posterior import (
+from ._core.labels.evidence import TUNABLE, evidence_and_gradient, maximise_evidence
+from ._core.labels.posterior import (
     EMPIRICAL,
     HIERARCHICAL,
     PRUNED,
@@ -49,7 +50,8 @@ from ._core.posterior import (
     heuristic_hyperparameters,
     pruned_hyperparameters,
 )
-from ._core.predict import (
+from ._core.mixtures.mixture import Mixture
+from ._core.mixtures.predict import (
     Ensemble,
     ForestMoments,
     average_part,
@@ -59,8 +61,7 @@ from ._core.predict import (
     predict_mixture,
     predict_moments,
 )
-from ._core.rng import random_states
-from ._core.spread import (
+from ._core.spread.learn import (
     RECORD_WIDTH,
     Spread,
     constant_spread,
@@ -69,18 +70,17 @@ from ._core.spread import (
     measure,
     stretch,
 )
-from ._core.tree import MOST_FEATURES, Tree, parents_first
-from ._parallel import Run, threads
-from ._sharing import read as read_from
-from ._sharing import write as write_to
-from ._validation import refuse_what_is_no_number
+from ._forest.mean_function import fit_trend
+from ._forest.model_file import ModelFileError, fault_of_trees, read, write
+from ._forest.outliers import MOST_ROWS as MOST_WARP_ROWS
+from ._forest.outliers import LabelLimits, Warp, learn_limits, learn_warp, warn_of_limits
+from ._forest.parallel import Run, threads
+from ._forest.sharing import read as read_from
+from ._forest.sharing import write as write_to
+from ._forest.validation import refuse_what_is_no_number
+from ._forest.weights import MOST_ROWS, Predict, gains, learn_weights
 from ._version import __version__
 from .distribution import PredictiveDistribution
-from .importance import MOST_ROWS, Predict, gains, learn_weights
-from .outliers import MOST_ROWS as MOST_WARP_ROWS
-from .outliers import LabelLimits, Warp, learn_limits, learn_warp, warn_of_limits
-from .persistence import ModelFileError, fault_of_trees, read, write
-from .trend import fit_trend
 
 PAPER: dict[str, Any] = {
     "min_samples_split": 10,

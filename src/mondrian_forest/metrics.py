@@ -21,7 +21,7 @@ from scipy.special import ndtr, ndtri
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from ._validation import refuse_what_is_no_number
+from ._forest.validation import refuse_what_is_no_number
 
 LEVELS = tuple(round(0.1 * k, 1) for k in range(1, 10))
 """The levels of the paper's calibration tables: central intervals of 10% to 90%."""

@@ -13,7 +13,7 @@ from scipy.stats import binom
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from . import metrics
-from ._core.tree import NO_CHILD
+from ._core.arrays.tree import NO_CHILD
 from ._printable import as_label
 from .forest import MondrianForestRegressor
 

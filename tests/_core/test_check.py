@@ -1,10 +1,10 @@
 import numpy as np
 import pytest
 
-from mondrian_forest._core.check import FAULTS, find_fault
-from mondrian_forest._core.learn import Settings
-from mondrian_forest._core.posterior import HIERARCHICAL, PRUNED, Hyperparameters
-from mondrian_forest._core.rng import random_states
+from mondrian_forest._core.arrays.check import FAULTS, find_fault
+from mondrian_forest._core.arrays.rng import random_states
+from mondrian_forest._core.growth.learn import Settings
+from mondrian_forest._core.labels.posterior import HIERARCHICAL, PRUNED, Hyperparameters
 from trees import give_labels, grow, learn_in_steps
 
 PRIOR = Hyperparameters(0.0, 1.0, 0.5, 0.1)

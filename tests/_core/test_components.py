@@ -6,21 +6,21 @@ import pytest
 from scipy.integrate import quad
 from scipy.special import expit
 
-from mondrian_forest._core import reference
-from mondrian_forest._core.components import (
+from mondrian_forest._core.arrays.tree import Tree, parents_first
+from mondrian_forest._core.labels.components import (
     BLOCK,
     Branches,
     branch_variance_moments,
 )
-from mondrian_forest._core.posterior import (
+from mondrian_forest._core.labels.posterior import (
     EMPIRICAL,
     HIERARCHICAL,
     Hyperparameters,
     log_marginal_likelihood,
     renew_posterior,
 )
-from mondrian_forest._core.predict import predict_moments
-from mondrian_forest._core.tree import Tree, parents_first
+from mondrian_forest._core.mixtures.predict import predict_moments
+from reference import paper as reference
 from trees import (
     as_reference,
     components_of,

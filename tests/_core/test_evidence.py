@@ -4,18 +4,18 @@ from scipy.optimize import minimize
 from scipy.special import expit
 from scipy.stats import multivariate_normal
 
-from mondrian_forest._core import reference
-from mondrian_forest._core.evidence import TUNABLE, evidence_and_gradient, maximise_evidence
-from mondrian_forest._core.learn import Settings
-from mondrian_forest._core.posterior import (
+from mondrian_forest._core.arrays.rng import random_states
+from mondrian_forest._core.arrays.tree import NO_CHILD, parents_first
+from mondrian_forest._core.growth.learn import Settings
+from mondrian_forest._core.labels.evidence import TUNABLE, evidence_and_gradient, maximise_evidence
+from mondrian_forest._core.labels.posterior import (
     HIERARCHICAL,
     Hyperparameters,
     heuristic_hyperparameters,
     log_marginal_likelihood,
     renew_posterior,
 )
-from mondrian_forest._core.rng import random_states
-from mondrian_forest._core.tree import NO_CHILD, parents_first
+from reference import paper as reference
 from trees import as_reference, give_labels, grow, learn_in_steps, small_table
 
 PRIORS = [

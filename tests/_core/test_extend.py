@@ -5,10 +5,10 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mondrian_forest._core.learn import Settings, allocate_grove, copy_tree, renew
-from mondrian_forest._core.posterior import EMPIRICAL, HIERARCHICAL, Hyperparameters
-from mondrian_forest._core.rng import random_states
-from mondrian_forest._core.tree import NO_CHILD, level_by_level
+from mondrian_forest._core.arrays.rng import random_states
+from mondrian_forest._core.arrays.tree import NO_CHILD, level_by_level
+from mondrian_forest._core.growth.learn import Settings, allocate_grove, copy_tree, renew
+from mondrian_forest._core.labels.posterior import EMPIRICAL, HIERARCHICAL, Hyperparameters
 from trees import check_tree_invariants, learn_in_steps, preorder_numbers
 
 PRIOR = Hyperparameters(3.0, 8.0, 0.4, 0.3)

@@ -3,7 +3,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mondrian_forest._core.memory import empty, enlarge, release
+from mondrian_forest._core.arrays.memory import empty, enlarge, release
 
 
 def resident():

@@ -7,7 +7,7 @@ from scipy.optimize import brentq
 from scipy.special import beta, ndtri
 from scipy.stats import norm, t
 
-from mondrian_forest._core.mixture import (
+from mondrian_forest._core.mixtures.mixture import (
     Mixture,
     _quantile,
     choose,

@@ -1,13 +1,13 @@
 import numpy as np
 import pytest
 
-from mondrian_forest._core import reference
-from mondrian_forest._core.components import MessagesFromAbove, Visits, send_messages_down
-from mondrian_forest._core.posterior import (
+from mondrian_forest._core.labels.components import MessagesFromAbove, Visits, send_messages_down
+from mondrian_forest._core.labels.posterior import (
     Hyperparameters,
     heuristic_hyperparameters,
     log_marginal_likelihood,
 )
+from reference import paper as reference
 from trees import (
     as_reference,
     check_tree_invariants,

@@ -3,14 +3,14 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from mondrian_forest._core import reference
-from mondrian_forest._core.posterior import EMPIRICAL, HIERARCHICAL, PRUNED, Hyperparameters
-from mondrian_forest._core.predict import (
+from mondrian_forest._core.labels.posterior import EMPIRICAL, HIERARCHICAL, PRUNED, Hyperparameters
+from mondrian_forest._core.mixtures.predict import (
     NEGLIGIBLE_WEIGHT,
     find_leaves,
     predict_mixture,
     predict_moments,
 )
+from reference import paper as reference
 from trees import (
     as_reference,
     forest_of,

@@ -6,12 +6,12 @@ import pytest
 from scipy.special import expit, logsumexp
 from scipy.stats import t as student
 
-from mondrian_forest._core.learn import Settings
-from mondrian_forest._core.posterior import PRUNED, Hyperparameters, renew_posterior
-from mondrian_forest._core.predict import predict_mixture
-from mondrian_forest._core.pruning import PRIOR_COUNT, PRIOR_SHAPE
-from mondrian_forest._core.rng import random_states
-from mondrian_forest._core.tree import NO_CHILD, parents_first
+from mondrian_forest._core.arrays.rng import random_states
+from mondrian_forest._core.arrays.tree import NO_CHILD, parents_first
+from mondrian_forest._core.growth.learn import Settings
+from mondrian_forest._core.labels.posterior import PRUNED, Hyperparameters, renew_posterior
+from mondrian_forest._core.labels.pruned import PRIOR_COUNT, PRIOR_SHAPE
+from mondrian_forest._core.mixtures.predict import predict_mixture
 from trees import forest_of, give_labels, grow, learn_in_steps, rows_in, small_table
 
 PRIOR = Hyperparameters(3.0, 8.0, 0.4, 1e-13)

@@ -1,6 +1,6 @@
 import numpy as np
 
-from mondrian_forest._core.rng import (
+from mondrian_forest._core.arrays.rng import (
     exponential,
     exponential_before,
     next_word,

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mondrian_forest._core.rng import random_states, uniform
-from mondrian_forest._core.sample import (
+from mondrian_forest._core.arrays.rng import random_states, uniform
+from mondrian_forest._core.growth.sample import (
     MANY_FEATURES,
     _draw_cuts,
     bounding_box,

@@ -2,9 +2,9 @@ import numpy as np
 import pytest
 from scipy.stats import norm, t
 
-from mondrian_forest._core.mixture import Mixture, cumulative, log_density
-from mondrian_forest._core.predict import ForestMoments
-from mondrian_forest._core.spread import (
+from mondrian_forest._core.mixtures.mixture import Mixture, cumulative, log_density
+from mondrian_forest._core.mixtures.predict import ForestMoments
+from mondrian_forest._core.spread.learn import (
     BALANCES,
     FACTORS,
     RECORD_WIDTH,

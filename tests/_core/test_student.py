@@ -3,7 +3,7 @@ import pytest
 from scipy.special import betainc
 from scipy.stats import norm, t
 
-from mondrian_forest._core.student import (
+from mondrian_forest._core.mixtures.student import (
     MANY_DEGREES,
     density_at_zero,
     log_decay,

@@ -1,10 +1,10 @@
 import numpy as np
 import pytest
 
-from mondrian_forest._core.learn import Settings
-from mondrian_forest._core.posterior import HIERARCHICAL
-from mondrian_forest._core.top import CLOSED, Left, Reports, no_reports, report
-from mondrian_forest._core.tree import RowOrder, Tree, copy_depth_first
+from mondrian_forest._core.arrays.tree import RowOrder, Tree, copy_depth_first
+from mondrian_forest._core.growth.learn import Settings
+from mondrian_forest._core.growth.top import CLOSED, Left, Reports, no_reports, report
+from mondrian_forest._core.labels.posterior import HIERARCHICAL
 from parts import grow_in_parts
 from trees import check_tree_invariants, small_table
 

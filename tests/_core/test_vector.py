@@ -5,15 +5,15 @@ from itertools import product
 import numpy as np
 import pytest
 
-from mondrian_forest._core.kernel import kernel
-from mondrian_forest._core.sample import divide, partition
-from mondrian_forest._core.vector import (
+from mondrian_forest._core.arrays.kernel import kernel
+from mondrian_forest._core.arrays.vector import (
     _divide_in_python,
     _partition_in_python,
     divide_vectors,
     padded_width,
     partition_vectors,
 )
+from mondrian_forest._core.growth.sample import divide, partition
 
 
 @kernel

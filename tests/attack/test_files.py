@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mondrian_forest import ModelFileError, MondrianForestRegressor, persistence
-from mondrian_forest._container import _sealed, checksum, read_file, write_file
+from mondrian_forest.io.container import _sealed, checksum, read_file, write_file
 
 SCALE = int(os.environ.get("MONDRIAN_ATTACK", "1"))
 

@@ -16,7 +16,7 @@ import pytest
 from attack.interruption import choose_events, traced
 from attack.soundness import FROZEN, SCALE, assert_sound, learn_one_more, probe, state_of, within
 from mondrian_forest import PAPER, MondrianForestRegressor
-from mondrian_forest._core.kernel import IS_COMPILED
+from mondrian_forest._core.arrays.kernel import IS_COMPILED
 
 pytestmark = [
     pytest.mark.skipif(not IS_COMPILED, reason="plain Python can be interrupted within a kernel"),

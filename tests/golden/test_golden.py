@@ -19,6 +19,8 @@ from mondrian_forest.optimize import Categorical, Integer, Real, minimize
 from . import cases
 from .cases import CASES
 
+SUMMED_IN_ANY_ORDER = ("cdf", "crps")
+"""From kernels that may add up in any order. LLVM picks another one when a file changes its name."""
 RECORD = Path(__file__).with_name("record.npz")
 
 
@@ -156,8 +158,7 @@ def record():
     ends = np.cumsum([int(np.prod(shape)) for shape in index.values()])
     parts = np.split(values, ends[:-1])
     return {
-        name: part.reshape(shape)
-        for (name, shape), part in zip(index.items(), parts, strict=True)
+        name: part.reshape(shape) for (name, shape), part in zip(index.items(), parts, strict=True)
     }
 
 
@@ -168,7 +169,10 @@ def test_results_are_those_of_the_record(record, kind, case):
     found = computed(kind, case)
     assert set(found) == set(known)
     for name, one in found.items():
-        np.testing.assert_array_equal(one, known[name], err_msg=name)
+        if name.endswith(SUMMED_IN_ANY_ORDER):
+            np.testing.assert_allclose(one, known[name], rtol=1e-13, err_msg=name)
+        else:
+            np.testing.assert_array_equal(one, known[name], err_msg=name)
 
 
 if __name__ == "__main__":

@@ -7,10 +7,10 @@ import pytest
 
 from laws.significance import assert_plausible, is_rejected
 from laws.test_online_laws import N_TREES, PRIOR, measures, p_value, statistics, table
-from mondrian_forest._core.learn import Settings
-from mondrian_forest._core.posterior import HIERARCHICAL, renew_posterior
-from mondrian_forest._core.top import CLOSED
-from mondrian_forest._core.tree import parents_first
+from mondrian_forest._core.arrays.tree import parents_first
+from mondrian_forest._core.growth.learn import Settings
+from mondrian_forest._core.growth.top import CLOSED
+from mondrian_forest._core.labels.posterior import HIERARCHICAL, renew_posterior
 from parts import grow_in_parts
 
 

@@ -8,10 +8,10 @@ import pytest
 from scipy.stats import chi2_contingency, ks_2samp
 
 from laws.significance import assert_plausible, is_rejected
-from mondrian_forest._core.learn import Settings
-from mondrian_forest._core.posterior import HIERARCHICAL, Hyperparameters
-from mondrian_forest._core.predict import predict_moments
-from mondrian_forest._core.rng import random_states
+from mondrian_forest._core.arrays.rng import random_states
+from mondrian_forest._core.growth.learn import Settings
+from mondrian_forest._core.labels.posterior import HIERARCHICAL, Hyperparameters
+from mondrian_forest._core.mixtures.predict import predict_moments
 from trees import forest_of, learn_in_steps, routed
 
 N_TREES = 1500

@@ -5,8 +5,8 @@ import pytest
 from scipy.stats import chisquare, ks_2samp, kstest, norm
 
 from laws.significance import assert_plausible, is_rejected
-from mondrian_forest._core.reference import sample_mondrian_block
-from mondrian_forest._core.rng import random_states
+from mondrian_forest._core.arrays.rng import random_states
+from reference.paper import sample_mondrian_block
 from trees import grow
 
 N_TREES = 4000

@@ -45,7 +45,7 @@ def evaluate(
         fail(f"The report cannot be saved as {str(report)!r}: name a file in a folder.")
     refuse_inputs(report, (model, table))
     with faults_told(), messages().status("Loading ...") as status:
-        from mondrian_forest._replace import check_replaceable, replacing
+        from mondrian_forest.io.replace import check_replaceable, replacing
         from mondrian_forest.metrics import summary
         from mondrian_forest.tables import TableFile, TableForest
         from mondrian_forest.tables.files import sample_rows

@@ -99,7 +99,7 @@ def fit(
     with faults_told():
         with messages().status("Loading ..."):
             from mondrian_forest import PAPER
-            from mondrian_forest._replace import check_replaceable
+            from mondrian_forest.io.replace import check_replaceable
             from mondrian_forest.tables import TableFile
             from mondrian_forest.tables.files import concatenated, find_files
             from mondrian_forest.tables.learning import Learned, fit_batches

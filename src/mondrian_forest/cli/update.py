@@ -48,7 +48,7 @@ def update(
     refuse_inputs(output, [table])
     with faults_told(), _alone(model if output is None else output):
         with messages().status("Loading ..."):
-            from mondrian_forest._replace import check_replaceable
+            from mondrian_forest.io.replace import check_replaceable
             from mondrian_forest.tables import TableFile, TableForest
 
         check_replaceable(output or model)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .._validation import refuse_what_is_no_number
+from .._forest.validation import refuse_what_is_no_number
 
 try:
     import dask

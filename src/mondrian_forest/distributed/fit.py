@@ -19,26 +19,26 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
 
-from .._core.learn import (
+from .._core.arrays.memory import release
+from .._core.arrays.rng import random_states
+from .._core.growth.learn import (
     Grove,
     allocate_grove,
     linked,
     log_likelihood,
     renew,
 )
-from .._core.memory import release
-from .._core.posterior import HIERARCHICAL, PRUNED, LabelSums
-from .._core.rng import random_states
-from .._core.top import (
+from .._core.growth.top import (
     CLOSED,
     LEAF,
     Joining,
     Left,
     Top,
 )
+from .._core.labels.posterior import HIERARCHICAL, PRUNED, LabelSums
+from .._forest.outliers import LabelLimits, learn_limits, warn_of_limits
+from .._forest.weights import MOST_ROWS
 from ..forest import FEW_HELD, ONE_TURN, MondrianForestRegressor, resolution_of
-from ..importance import MOST_ROWS
-from ..outliers import LabelLimits, learn_limits, warn_of_limits
 from . import tasks
 from .collections import Client, Table, cluster_told, dask, find_client, open_table
 from .memory import Watch, bytes_of_row

@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .._core.intake import scale_rows, survey_features, survey_labels
-from .._core.learn import Settings, allocate_grove
-from .._core.posterior import LabelSums
-from .._core.top import (
+from .._core.arrays.vector import padded_width
+from .._core.features import scale_rows, survey_features, survey_labels
+from .._core.growth.learn import Settings, allocate_grove
+from .._core.growth.top import (
     Candidates,
     Cuts,
     Left,
@@ -26,8 +26,8 @@ from .._core.top import (
     report,
     sort_by_block,
 )
-from .._core.vector import padded_width
-from ..outliers import LabelLimits, Warp
+from .._core.labels.posterior import LabelSums
+from .._forest.outliers import LabelLimits, Warp
 from .collections import plain
 
 

@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from scipy.special import erfcx, expit, gammaln, log_ndtr, ndtr, stdtr
 from sklearn.utils import check_random_state
 
-from .._core.posterior import EMPIRICAL, PRUNED
-from .._core.pruning import count_of
-from .._core.tree import NO_CHILD, Tree
-from .._sharing import read
+from .._core.arrays.tree import NO_CHILD, Tree
+from .._core.labels.posterior import EMPIRICAL, PRUNED
+from .._core.labels.pruned import count_of
+from .._forest.sharing import read
 from ..distribution import PredictiveDistribution
 from ..forest import MondrianForestRegressor
 

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from .._replace import replacing
+from ..io.replace import replacing
 from ._arrow import pyarrow as pa
 from .texts import TableError, placed, placed_as, shown
 

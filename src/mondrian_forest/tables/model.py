@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from .._forest.model_file import ModelFileError
 from ..distribution import PredictiveDistribution
 from ..forest import MondrianForestRegressor
-from ..persistence import ModelFileError
 from .encode import TableEncoder
 
 

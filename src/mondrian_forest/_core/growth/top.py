@@ -16,11 +16,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .kernel import kernel
-from .posterior import merge_tallies, order_labels, tally_labels
-from .rng import exponential
+from ..arrays.kernel import kernel
+from ..arrays.rng import exponential
+from ..arrays.tree import NO_CHILD, NODE, TALLY, Tree
+from ..labels.posterior import merge_tallies, order_labels, tally_labels
 from .sample import bounding_box, sample_alone, sample_cut, total_extent
-from .tree import NO_CHILD, NODE, TALLY, Tree
 
 WAITING, INNER, LEAF, CLOSED = range(4)
 """What a block of the top is: not decided yet, cut, a leaf of the tree, the root of a subtree."""

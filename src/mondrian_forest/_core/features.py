@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from .kernel import kernel
+from .arrays.kernel import kernel
 
 FARTHEST = 1e30
 """Scaled features are clipped to this, so that float32 holds them and distances stay finite."""

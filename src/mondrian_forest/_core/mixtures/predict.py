@@ -18,14 +18,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .components import Components, Exits, MessagesFromAbove, Visits, fill_components
-from .kernel import doubled, kernel, prefetch, wide
-from .memory import empty
+from ..arrays.kernel import doubled, kernel, prefetch, wide
+from ..arrays.memory import empty
+from ..arrays.tree import NO_CHILD, Records
+from ..arrays.vector import are_vectors, find_outside_vectors, padded_width
+from ..growth.sample import partition
+from ..labels.components import Components, Exits, MessagesFromAbove, Visits, fill_components
+from ..labels.posterior import HIERARCHICAL, PRUNED, Hyperparameters
 from .mixture import Mixture
-from .posterior import HIERARCHICAL, PRUNED, Hyperparameters
-from .sample import partition
-from .tree import NO_CHILD, Records
-from .vector import are_vectors, find_outside_vectors, padded_width
 
 NEGLIGIBLE_WEIGHT = 1e-12
 """A row is not followed when no more than this weight is left, and lighter components are dropped.

@@ -27,8 +27,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .kernel import AHEAD, inner_kernel, kernel, prefetch, wide
-from .posterior import (
+from ..arrays.kernel import AHEAD, inner_kernel, kernel, prefetch, wide
+from ..arrays.rng import exponential_before, uniform
+from ..arrays.tree import NO_CHILD, NO_ROW, Records, Tree
+from ..arrays.vector import padded_width
+from ..labels.posterior import (
     Hyperparameters,
     merge_tallies,
     order_labels,
@@ -37,7 +40,6 @@ from .posterior import (
     set_share,
     tally_labels,
 )
-from .rng import exponential_before, uniform
 from .sample import (
     Scratch,
     allocate_scratch,
@@ -47,8 +49,6 @@ from .sample import (
     sample_block,
     uniform_between,
 )
-from .tree import NO_CHILD, NO_ROW, Records, Tree
-from .vector import padded_width
 
 
 class Workspace(NamedTuple):

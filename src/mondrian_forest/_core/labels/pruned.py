@@ -28,8 +28,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .kernel import kernel, wide
-from .tree import NO_CHILD, Records
+from ..arrays.kernel import kernel, wide
+from ..arrays.tree import NO_CHILD, Records
 
 if TYPE_CHECKING:
     from .posterior import Hyperparameters

@@ -16,10 +16,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .kernel import inner_kernel, kernel, wide
-from .rng import exponential, uniform
-from .tree import NO_CHILD, NO_ROW, Records, Tree
-from .vector import are_vectors, divide_vectors, padded_width, partition_vectors
+from ..arrays.kernel import inner_kernel, kernel, wide
+from ..arrays.rng import exponential, uniform
+from ..arrays.tree import NO_CHILD, NO_ROW, Records, Tree
+from ..arrays.vector import are_vectors, divide_vectors, padded_width, partition_vectors
 
 MANY_FEATURES = 128
 """From more on, it is faster to search for the feature of a cut than to count up to it."""

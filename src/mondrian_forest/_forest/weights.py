@@ -16,7 +16,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from ._core.tree import NO_CHILD, Tree
+from .._core.arrays.tree import NO_CHILD, Tree
 
 N_ROUNDS = 3
 MOST_ROWS = 2500

@@ -12,16 +12,16 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .kernel import kernel
+from ..arrays.kernel import kernel
+from ..arrays.tree import Records
+from ..mixtures.series import power_series
 from .posterior import (
     EMPIRICAL,
     Hyperparameters,
     message_precision,
     remaining_share,
 )
-from .pruning import count_of
-from .series import power_series
-from .tree import Records
+from .pruned import count_of
 
 _SERIES = power_series(lambda y: 1.0 / (1.0 - y), 13, 0.5)
 _SQUARED_SERIES = power_series(lambda y: 1.0 / (1.0 - y) ** 2, 13, 0.5)

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ._core.intake import warp_rows
+from .._core.features import warp_rows
 
 LEVELS = np.array([0.01, *(step / 20 for step in range(1, 20)), 0.99])
 """Of the quantiles. What is outside of them has no say in the map."""

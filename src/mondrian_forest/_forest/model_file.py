@@ -41,16 +41,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ._container import Arrays, ModelFileError, checksum, count, read_file, require, write_file
-from ._core.check import FAULTS, find_fault
-from ._core.learn import MOST_CANDIDATES, Grove, Settings, trimmed
-from ._core.memory import empty
-from ._core.posterior import EMPIRICAL, HIERARCHICAL, PRUNED, Hyperparameters, LabelSums
-from ._core.spread import RECORD_WIDTH, Spread, record_of_constant
-from ._core.tree import MOST_FEATURES, NODE, TALLY
-from ._replace import replacing
+from .._core.arrays.check import FAULTS, find_fault
+from .._core.arrays.memory import empty
+from .._core.arrays.tree import MOST_FEATURES, NODE, TALLY
+from .._core.growth.learn import MOST_CANDIDATES, Grove, Settings, trimmed
+from .._core.labels.posterior import EMPIRICAL, HIERARCHICAL, PRUNED, Hyperparameters, LabelSums
+from .._core.spread.learn import RECORD_WIDTH, Spread, record_of_constant
+from ..io.container import Arrays, ModelFileError, checksum, count, read_file, require, write_file
+from ..io.replace import replacing
+from .mean_function import Trend
 from .outliers import LabelLimits, Warp
-from .trend import Trend
 
 __all__ = ["ModelFileError", "fault_of_trees", "read", "write"]
 

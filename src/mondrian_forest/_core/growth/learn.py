@@ -8,17 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .extend import extend_trees
-from .memory import IS_LAZY, empty, release
-from .posterior import (
-    Hyperparameters,
-    log_marginal_likelihood,
-    order_labels,
-    renew_posterior,
-    tally_labels,
-)
-from .sample import link_rows, sample_tree
-from .tree import (
+from ..arrays.memory import IS_LAZY, empty, release
+from ..arrays.tree import (
     NODE,
     TALLY,
     Records,
@@ -29,7 +20,16 @@ from .tree import (
     level_by_level,
     parents_first,
 )
-from .vector import padded_width
+from ..arrays.vector import padded_width
+from ..labels.posterior import (
+    Hyperparameters,
+    log_marginal_likelihood,
+    order_labels,
+    renew_posterior,
+    tally_labels,
+)
+from .extend import extend_trees
+from .sample import link_rows, sample_tree
 
 MOST_CANDIDATES = 2**15
 """Cuts to choose from; more make no difference."""

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ._core.memory import empty
+from .._core.arrays.memory import empty
 
 Arrays = dict[str, NDArray[Any]]
 

@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .kernel import kernel, wide
+from ..arrays.kernel import kernel, wide
+from ..arrays.tree import NO_CHILD, Records
 from .posterior import Hyperparameters, remaining_share
-from .tree import NO_CHILD, Records
 
 TUNABLE = ("prior_scale", "prior_rate", "noise_variance")
 """What the evidence is maximised over, in the order of its gradient."""

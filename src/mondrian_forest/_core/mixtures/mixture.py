@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .kernel import kernel, reordering_kernel
+from ..arrays.kernel import kernel, reordering_kernel
 from .student import (
     MOST_DEGREES,
     density_at_zero,

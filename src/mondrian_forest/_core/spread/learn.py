@@ -31,8 +31,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .kernel import kernel
-from .mixture import (
+from ..arrays.kernel import kernel
+from ..mixtures.mixture import (
     Degrees,
     Mixture,
     Sorted,
@@ -41,8 +41,8 @@ from .mixture import (
     mixture_at,
     sort_components,
 )
-from .predict import ForestMoments
-from .student import density_at_zero, student_log_density
+from ..mixtures.predict import ForestMoments
+from ..mixtures.student import density_at_zero, student_log_density
 
 FACTORS = np.geomspace(0.0005, 3.0, 28)
 """The factors that are tried; the one in use is found between them."""

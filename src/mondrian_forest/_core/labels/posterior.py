@@ -22,9 +22,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .kernel import AHEAD, inner_kernel, kernel, prefetch, wide
-from .pruning import set_pruning
-from .tree import NO_CHILD, Records
+from ..arrays.kernel import AHEAD, inner_kernel, kernel, prefetch, wide
+from ..arrays.tree import NO_CHILD, Records
+from .pruned import set_pruning
 
 HIERARCHICAL = 0
 EMPIRICAL = 1

@@ -23,7 +23,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from .kernel import inner_kernel, kernel, reordering_kernel, wide
+from ..arrays.kernel import inner_kernel, kernel, reordering_kernel, wide
 from .series import Vector, power_series
 
 _SQRT_HALF = math.sqrt(0.5)
