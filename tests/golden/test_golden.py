@@ -19,8 +19,8 @@ from mondrian_forest.optimize import Categorical, Integer, Real, minimize
 from . import cases
 from .cases import CASES
 
-SUMMED_IN_ANY_ORDER = ("cdf", "crps")
-"""From kernels that may add up in any order. LLVM picks another one when a file changes its name."""
+SUMMED_IN_ANY_ORDER = ("cdf", "crps", "quantiles", "interval")
+"""From kernels that may add up in any order; which one, depends on the names of files, too."""
 RECORD = Path(__file__).with_name("record.npz")
 
 
@@ -170,7 +170,7 @@ def test_results_are_those_of_the_record(record, kind, case):
     assert set(found) == set(known)
     for name, one in found.items():
         if name.endswith(SUMMED_IN_ANY_ORDER):
-            np.testing.assert_allclose(one, known[name], rtol=1e-13, err_msg=name)
+            np.testing.assert_allclose(one, known[name], rtol=1e-12, err_msg=name)
         else:
             np.testing.assert_array_equal(one, known[name], err_msg=name)
 
