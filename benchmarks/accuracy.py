@@ -10,7 +10,7 @@ from sklearn.datasets import make_friedman1
 from sklearn.ensemble import ExtraTreesRegressor
 from sklearn.metrics import r2_score
 
-from mondrian_forest import MondrianForestRegressor
+from mondrian_forest import HierarchicalPosterior, MondrianForestRegressor
 
 from .settings import CHOSEN, DEFAULT, PAPER, PRUNED
 from .speed import load_flights
@@ -19,8 +19,9 @@ from .table import Table
 WEIGHTED = CHOSEN | {"feature_weights": "auto"}
 SETTINGS = {
     "as in the paper": PAPER,
-    "prior_rate=1": PAPER | {"prior_rate": 1.0},
-    'hyperparameters="marginal_likelihood"': PAPER | {"hyperparameters": "marginal_likelihood"},
+    "prior_rate=1": PAPER | {"posterior": HierarchicalPosterior(prior_rate=1.0)},
+    'hyperparameters="marginal_likelihood"': PAPER
+    | {"posterior": HierarchicalPosterior(hyperparameters="marginal_likelihood")},
     'posterior="empirical"': PAPER | {"posterior": "empirical"},
     'posterior="pruned", min_samples_split=2': PRUNED,
     '... and n_candidate_splits="n_features"': CHOSEN,

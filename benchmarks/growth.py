@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from mondrian_forest import MondrianForestRegressor
+from mondrian_forest._forest.sharing import state_of
 
 from .table import Table
 
@@ -49,8 +50,13 @@ def memory(kind: str) -> int:
 def kept_bytes(forest: MondrianForestRegressor) -> int:
     """Return the size of all arrays in use, without the room to grow."""
     trees = sum(array.nbytes for tree in forest.trees_ for array in tree)
-    numbers = sum(forest._grove.rows(k)[0].nbytes for k in range(forest._grove.n_trees))
-    rows, labels = forest._rows[: forest.n_samples_seen_], forest._labels[: forest.n_samples_seen_]
+    numbers = sum(
+        state_of(forest).grove.rows(k)[0].nbytes for k in range(state_of(forest).grove.n_trees)
+    )
+    rows, labels = (
+        state_of(forest).rows[: forest.n_samples_seen_],
+        state_of(forest).labels[: forest.n_samples_seen_],
+    )
     return trees + numbers + rows.nbytes + labels.nbytes
 
 

@@ -10,6 +10,7 @@ from time import perf_counter
 import numpy as np
 
 from mondrian_forest import PAPER, MondrianForestRegressor
+from mondrian_forest._forest.sharing import state_of
 
 from .growth import run_child
 from .speed import N_THREADS, N_TREES, uniform_table
@@ -100,9 +101,11 @@ def bytes_kept(forest: MondrianForestRegressor) -> Table:
     n_bytes = sum(array.nbytes for tree in trees for array in tree)
     table.add("node", n_bytes / sum(tree.n_nodes for tree in trees))
     n_rows = forest.n_samples_seen_
-    stored = forest._rows[:n_rows].nbytes + forest._labels[:n_rows].nbytes
+    stored = state_of(forest).rows[:n_rows].nbytes + state_of(forest).labels[:n_rows].nbytes
     table.add("row, stored once for all trees", stored / n_rows)
-    table.add("row and tree, its place in a leaf", forest._grove.rows(0)[0].nbytes / n_rows)
+    table.add(
+        "row and tree, its place in a leaf", state_of(forest).grove.rows(0)[0].nbytes / n_rows
+    )
     return table
 
 

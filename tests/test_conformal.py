@@ -7,7 +7,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LinearRegression
 from sklearn.model_selection import cross_val_score
 
-from mondrian_forest import CalibratedDistribution, ConformalForest
+from mondrian_forest import CalibratedDistribution, ConformalForest, HierarchicalPosterior
 from mondrian_forest._core.mixtures.mixture import Mixture
 from mondrian_forest._core.mixtures.predict import ForestMoments
 from mondrian_forest.distribution import PredictiveDistribution
@@ -30,7 +30,9 @@ def forest(**parameters):
 @pytest.fixture(scope="module")
 def calibrated():
     X, y = stream(6_000)
-    model = forest(noise_variance=2.0)  # four times what it is: intervals are too wide
+    model = forest(
+        posterior=HierarchicalPosterior(noise_variance=2.0)
+    )  # four times what it is: intervals are too wide
     return ConformalForest(model, calibration_share=0.5, random_state=0).fit(X, y)
 
 
@@ -214,7 +216,9 @@ def test_a_drifting_stream_is_followed():
 def test_the_long_run_coverage_of_what_is_shown_is_bounded(chunk, step):
     """Also with an adversary who knows the intervals, and puts labels just outside of one end."""
     X, y = stream(3_000)
-    model = ConformalForest(forest(noise_variance=5.0), step=step).partial_fit(X[:300], y[:300])
+    model = ConformalForest(
+        forest(posterior=HierarchicalPosterior(noise_variance=5.0)), step=step
+    ).partial_fit(X[:300], y[:300])
     generator = np.random.default_rng(0)
     below, above = [], []
     for start in range(300, 3_000, chunk):
@@ -237,7 +241,9 @@ def test_the_long_run_coverage_of_what_is_shown_is_bounded(chunk, step):
 def test_a_forest_that_is_too_wide_is_mended_on_a_stream():
     """Gains near one, and PIT values in the middle: the levels must not overtake each other."""
     X, y = stream(12_000)
-    model = ConformalForest(forest(noise_variance=5.0)).partial_fit(X[:200], y[:200])
+    model = ConformalForest(
+        forest(posterior=HierarchicalPosterior(noise_variance=5.0))
+    ).partial_fit(X[:200], y[:200])
     inside = coverage_of_stream(model, X[200:], y[200:], chunk=200)
     assert np.abs(inside[-8_000:].mean(axis=0) - LEVEL).max() < 0.02
 

@@ -7,6 +7,7 @@ hand, one row cut off at each level, and then learns and predicts as any other.
 """
 
 import pickle
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,6 +15,8 @@ import pytest
 from mondrian_forest._core.arrays.tree import NO_CHILD
 from mondrian_forest._core.growth.learn import allocate_grove, renew
 from mondrian_forest._core.labels.posterior import tally_labels
+from mondrian_forest._forest.sharing import state_of
+from mondrian_forest.forest import with_state
 from trees import paper_forest
 
 DEPTH = 100_000
@@ -56,12 +59,12 @@ def deep_forest():
     X = np.linspace(0.0, 1.0, DEPTH + 1).reshape(-1, 1)
     y = np.sin(5.0 * X[:, 0])
     forest = paper_forest(1, min_samples_split=2, random_state=0).fit(X, y)
-    grove = caterpillar(forest._rows)
+    grove = caterpillar(state_of(forest).rows)
     tree = grove.tree(0)
-    ordered = forest._labels[grove.rows(0).order]
+    ordered = state_of(forest).labels[grove.rows(0).order]
     tally_labels(tree.nodes, tree.tallies, ordered, 0, tree.n_nodes)
-    renew(grove, 0, forest._settings, forest._hyperparameters())
-    forest._grove = grove
+    renew(grove, 0, state_of(forest).growth, state_of(forest).model)
+    with_state(forest, replace(state_of(forest), grove=grove))
     assert forest.trees_[0].depth == DEPTH
     return pickle.dumps(forest)
 
@@ -90,7 +93,7 @@ def check_nodes(forest):
     assert (tree.upper[left, 0] <= tree.threshold[inner]).all()
     assert (tree.threshold[inner] < tree.lower[left + 1, 0]).all()
     found = tree.nodes.copy()
-    renew(forest._grove, 0, forest._settings, forest._hyperparameters())
+    renew(state_of(forest).grove, 0, state_of(forest).growth, state_of(forest).model)
     for field in ("share", "location", "precision"):
         np.testing.assert_allclose(found[field], tree.nodes[field], rtol=1e-9)
 

@@ -1,12 +1,16 @@
 import math
 import pickle
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from mondrian_forest import HierarchicalPosterior
 from mondrian_forest._core.arrays.rng import random_states
 from mondrian_forest._core.growth.learn import Grove
 from mondrian_forest._core.labels.posterior import log_marginal_likelihood
+from mondrian_forest._forest.sharing import state_of
+from mondrian_forest.forest import with_state
 from trees import give_labels, grow, paper_forest
 
 
@@ -30,10 +34,10 @@ def test_fitted_attributes():
     assert forest.n_features_in_ == 3
     assert len(forest.trees_) == 7
     assert forest.log_marginal_likelihood_.shape == (7,)
-    assert forest.prior_mean_ == pytest.approx(y.mean())
-    assert forest.prior_scale_ == pytest.approx(y.var() / (1 / 2 + 1 / 600))
-    assert forest.noise_variance_ == pytest.approx(forest.prior_scale_ / 600)
-    assert forest.prior_rate_ == pytest.approx(3 / (20 * math.log2(300)))
+    assert forest.posterior_.prior_mean == pytest.approx(y.mean())
+    assert forest.posterior_.prior_scale == pytest.approx(y.var() / (1 / 2 + 1 / 600))
+    assert forest.posterior_.noise_variance == pytest.approx(forest.posterior_.prior_scale / 600)
+    assert forest.posterior_.prior_rate == pytest.approx(3 / (20 * math.log2(300)))
     np.testing.assert_array_equal(forest.feature_range_[0], X.min(axis=0))
     np.testing.assert_array_equal(forest.feature_range_[1], X.max(axis=0))
 
@@ -41,9 +45,8 @@ def test_fitted_attributes():
 def test_given_hyperparameters_are_used():
     X, y = waves()
     given = {"prior_mean": 1.0, "prior_scale": 2.0, "prior_rate": 0.3, "noise_variance": 0.4}
-    forest = paper_forest(3, random_state=0, **given).fit(X, y)
-    for name, value in given.items():
-        assert getattr(forest, name + "_") == value
+    forest = paper_forest(3, random_state=0, posterior=HierarchicalPosterior(**given)).fit(X, y)
+    assert forest.posterior_._asdict() == given
     mean, std = forest.predict([[1e9, 1e9, 1e9]], return_std=True)
     assert mean[0] == pytest.approx(1.0)
     assert std[0] == pytest.approx(np.sqrt(2.0 / 2 + 0.4))
@@ -58,7 +61,8 @@ def test_the_forest_is_the_average_of_its_trees():
     for number in range(4):
         single = paper_forest(1, random_state=3).fit(X, y)
         one = slice(number, number + 1)
-        single._grove = Grove(*(array[one] for array in forest._grove[:-1]), is_linked=False)
+        grove = Grove(*(array[one] for array in state_of(forest).grove[:-1]), is_linked=False)
+        with_state(single, replace(state_of(single), grove=grove))
         mean, std = single.predict(query, return_std=True)
         means.append(mean)
         variances.append(std**2)
@@ -77,7 +81,7 @@ def test_log_marginal_likelihood_is_that_of_each_tree():
     states = random_states(np.random.SeedSequence(entropy.tolist()), 2)
     for state, expected in zip(states, forest.log_marginal_likelihood_, strict=True):
         tree, row_lists = grow(rows, 10, state=state)
-        prior = forest._hyperparameters()
+        prior = state_of(forest).model
         give_labels(tree, row_lists, y, prior)
         assert log_marginal_likelihood(tree.nodes, tree.tallies, prior) == expected
 
@@ -175,10 +179,10 @@ def test_far_from_the_data_the_prediction_is_the_prior():
     forest = paper_forest(random_state=0).fit(X, y)
     for far in (1e6, -1e200):
         distribution = forest.predict_distribution(np.full((1, 3), far))
-        variance = forest.prior_scale_ / 2 + forest.noise_variance_
-        assert distribution.mean()[0] == pytest.approx(forest.prior_mean_, rel=1e-5)
+        variance = forest.posterior_.prior_scale / 2 + forest.posterior_.noise_variance
+        assert distribution.mean()[0] == pytest.approx(forest.posterior_.prior_mean, rel=1e-5)
         assert distribution.var()[0] == pytest.approx(variance, rel=1e-5)
-        z = (12.0 - forest.prior_mean_) / np.sqrt(variance)
+        z = (12.0 - forest.posterior_.prior_mean) / np.sqrt(variance)
         assert distribution.cdf(12.0)[0] == pytest.approx(0.5 * math.erfc(-z / 2**0.5), rel=1e-5)
 
 
@@ -206,7 +210,7 @@ def test_parameters_set_after_the_fit_change_no_prediction():
     X, y = waves()
     forest = paper_forest(5, random_state=0).fit(X, y)
     expected = forest.predict(X + 0.3)
-    forest.set_params(lifetime=0.05, min_samples_split=50, prior_scale=3.0)
+    forest.set_params(min_samples_split=50, posterior=HierarchicalPosterior(prior_scale=3.0))
     np.testing.assert_array_equal(forest.predict(X + 0.3), expected)
 
 
@@ -218,15 +222,6 @@ def test_scaling_features_and_moving_labels_carries_over():
     moved_mean, moved_std = moved.predict(1024.0 * (X[:50] + 0.2), return_std=True)
     np.testing.assert_allclose(moved_mean, 3.0 * mean - 70.0, rtol=1e-9)
     np.testing.assert_allclose(moved_std, 3.0 * std, rtol=1e-9)
-
-
-def test_a_short_lifetime_makes_stumps():
-    X, y = waves()
-    forest = paper_forest(20, random_state=0, lifetime=1e-9).fit(X, y)
-    assert all(tree.n_nodes == 1 for tree in forest.trees_)
-    mean, std = forest.predict([[1e9] * 3, X[0]], return_std=True)
-    assert mean[1] == pytest.approx(y.mean(), rel=1e-3)
-    assert std[0] > std[1]
 
 
 def test_pickle_round_trip():

@@ -12,7 +12,7 @@ from sklearn.model_selection import GridSearchCV, cross_val_score, cross_validat
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from mondrian_forest import MondrianForestRegressor, metrics
+from mondrian_forest import HierarchicalPosterior, MondrianForestRegressor, metrics
 
 
 @pytest.fixture(scope="module")
@@ -103,7 +103,7 @@ def test_the_summary_has_all_scores(data):
 
 def test_scorers_work_in_searches_and_through_pipelines():
     X, y = load_diabetes(return_X_y=True)
-    forest = MondrianForestRegressor(3, random_state=0)
+    forest = MondrianForestRegressor(3, posterior=HierarchicalPosterior(), random_state=0)
     plain = cross_val_score(forest, X, y, scoring=metrics.neg_nlpd, cv=3)
     scaled = make_pipeline(StandardScaler(), forest)
     np.testing.assert_allclose(
@@ -111,7 +111,7 @@ def test_scorers_work_in_searches_and_through_pipelines():
     )
     search = GridSearchCV(
         scaled,
-        {"mondrianforestregressor__prior_rate": [0.01, 1.0]},
+        {"mondrianforestregressor__posterior__prior_rate": [0.01, 1.0]},
         scoring={"nlpd": metrics.neg_nlpd, "crps": metrics.neg_crps},
         refit="crps",
         cv=3,

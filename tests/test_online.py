@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 
 import mondrian_forest._core.growth.learn as learn_module
-import mondrian_forest.forest as forest_module
+import mondrian_forest._forest.trees as trees_module
 from mondrian_forest._core.growth.learn import renew
+from mondrian_forest._forest.sharing import state_of
 from trees import check_tree_invariants, paper_forest
 
 
@@ -52,13 +53,13 @@ def test_trees_and_evidence_are_sound_at_any_time(chunk, posterior):
         for number, tree in enumerate(model.trees_):
             check_tree_invariants(
                 tree,
-                model._rows[:seen],
-                model._grove.rows(number),
+                state_of(model).rows[:seen],
+                state_of(model).grove.rows(number),
                 5,
                 labels=y[:seen],
             )
             found = tree.nodes.copy()
-            renew(model._grove, number, model._settings, model._hyperparameters())
+            renew(state_of(model).grove, number, state_of(model).growth, state_of(model).model)
             for field in ("share", "location", "precision"):
                 np.testing.assert_allclose(found[field], tree.nodes[field], rtol=1e-9)
 
@@ -69,8 +70,8 @@ def test_hyperparameters_follow_the_stream_on_a_geometric_schedule():
     values = set()
     for start in range(0, 1000, 5):
         model.partial_fit(X[start : start + 5], y[start : start + 5])
-        values.add(model.prior_mean_)
-        assert abs(model.prior_scale_ / (2 * y[: start + 5].var()) - 1) < 0.5
+        values.add(model.posterior_.prior_mean)
+        assert abs(model.posterior_.prior_scale / (2 * y[: start + 5].var()) - 1) < 0.5
     assert 12 < len(values) < 28  # every quarter: log(200) / log(1.25) is 24
 
 
@@ -112,10 +113,12 @@ def test_a_stream_that_leaves_its_range_is_rescaled_and_logged_once(caplog):
     assert (high > 500).all()
     # The rows were rescaled with the range: a batch fit stores the same ones.
     np.testing.assert_allclose(
-        model._rows[:600], (scales * X - low) / (high - low), atol=1e-6, rtol=0
+        state_of(model).rows[:600], (scales * X - low) / (high - low), atol=1e-6, rtol=0
     )
     for number, tree in enumerate(model.trees_):
-        check_tree_invariants(tree, model._rows[:600], model._grove.rows(number), 10)
+        check_tree_invariants(
+            tree, state_of(model).rows[:600], state_of(model).grove.rows(number), 10
+        )
 
 
 def test_a_given_range_is_never_changed(caplog):
@@ -186,7 +189,9 @@ def test_a_memory_mapped_pickle_predicts_learns_and_is_pickled_again(tmp_path):
     model = forest().fit(X, y)
     joblib.dump(model, tmp_path / "model")
     mapped = joblib.load(tmp_path / "model", mmap_mode="r")
-    assert len(set(model._grove.sizes)) > 1  # else there is nothing behind the smaller trees
+    assert (
+        len(set(state_of(model).grove.sizes)) > 1
+    )  # else there is nothing behind the smaller trees
     assert_same_predictions(mapped, model, X)
     assert_same_predictions(pickle.loads(pickle.dumps(mapped)), model, X)
     assert_same_predictions(mapped.partial_fit(X, y), model.partial_fit(X, y), X)
@@ -246,7 +251,7 @@ def test_equal_rows_and_labels_can_be_streamed():
 
 def interrupt_at(monkeypatch, name, call):
     """Let a function of the engine be interrupted once, before it has done anything."""
-    original = getattr(forest_module, name)
+    original = getattr(trees_module, name)
     calls = []
 
     def interrupted(*arguments):
@@ -255,7 +260,7 @@ def interrupt_at(monkeypatch, name, call):
             raise KeyboardInterrupt
         return original(*arguments)
 
-    monkeypatch.setattr(forest_module, name, interrupted)
+    monkeypatch.setattr(trees_module, name, interrupted)
 
 
 @pytest.mark.parametrize("n_jobs", [1, 2])
@@ -324,7 +329,11 @@ def test_room_for_many_times_the_rows_changes_nothing_else(monkeypatch):
     close = learn_in_chunks(forest(), X, y, 13)
     monkeypatch.setattr(learn_module, "_FEWEST_ROWS_FOR_SPARE_ROOM", 100)
     roomy = learn_in_chunks(forest(), X, y, 13)
-    assert roomy._grove.row_numbers.shape[1] > 6_000 > close._grove.row_numbers.shape[1]
+    assert (
+        state_of(roomy).grove.row_numbers.shape[1]
+        > 6_000
+        > state_of(close).grove.row_numbers.shape[1]
+    )
     assert_same_predictions(close, roomy, X)
     assert len(pickle.dumps(roomy)) == len(pickle.dumps(close))
 
@@ -339,7 +348,7 @@ def test_where_address_space_is_short_there_is_room_for_twice_the_rows(monkeypat
     monkeypatch.setattr(learn_module, "_FEWEST_ROWS_FOR_SPARE_ROOM", 100)
     monkeypatch.setattr(learn_module, "empty", refuse_much)
     model = learn_in_chunks(forest(), X, y, 13)
-    assert model._grove.row_numbers.shape[1] <= 1_000
+    assert state_of(model).grove.row_numbers.shape[1] <= 1_000
     assert_same_predictions(model, learn_in_chunks(forest(), X, y, 13), X)
 
 

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from mondrian_forest import PAPER, MondrianForestRegressor
-from mondrian_forest._forest.outliers import LabelLimits, learn_limits, learn_warp
+from mondrian_forest._forest.label_limits import LabelLimits, learn_limits
+from mondrian_forest._forest.scaling import learn_warp
 
 
 def problem(n_rows, seed=0):

@@ -22,7 +22,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import mondrian_forest
-from mondrian_forest import MondrianForestRegressor
+from mondrian_forest import HierarchicalPosterior, MondrianForestRegressor
 
 from ..settings import CHOSEN, DEFAULT, PAPER, PRUNED
 from .scores import Gaussian, Prediction, Quantiles
@@ -32,7 +32,8 @@ from .scores import Gaussian, Prediction, Quantiles
 OURS: dict[str, dict[str, Any]] = {"default": DEFAULT}
 ABLATION: dict[str, dict[str, Any]] = {
     "paper": PAPER,
-    "paper + marginal likelihood": PAPER | {"hyperparameters": "marginal_likelihood"},
+    "paper + marginal likelihood": PAPER
+    | {"posterior": HierarchicalPosterior(hyperparameters="marginal_likelihood")},
     "paper + spread": PAPER | {"spread": "auto"},
     "pruned": PRUNED,
     "pruned + chosen cuts": CHOSEN,

@@ -8,18 +8,26 @@ from typing import TYPE_CHECKING
 from ._version import __version__
 
 if TYPE_CHECKING:
-    from ._forest.model_file import ModelFileError
+    from ._forest.posteriors import (
+        EmpiricalPosterior,
+        HierarchicalPosterior,
+        PrunedPosterior,
+    )
     from .conformal import CalibratedDistribution, ConformalForest
     from .distribution import PredictiveDistribution, VarianceParts
     from .forest import PAPER, MondrianForestRegressor
+    from .io.container import ModelFileError
 
 __all__ = [
     "PAPER",
     "CalibratedDistribution",
     "ConformalForest",
+    "EmpiricalPosterior",
+    "HierarchicalPosterior",
     "ModelFileError",
     "MondrianForestRegressor",
     "PredictiveDistribution",
+    "PrunedPosterior",
     "VarianceParts",
     "__version__",
 ]
@@ -28,9 +36,12 @@ _HOME = {
     "PAPER": "forest",
     "CalibratedDistribution": "conformal",
     "ConformalForest": "conformal",
-    "ModelFileError": "persistence",
+    "EmpiricalPosterior": "_forest.posteriors",
+    "HierarchicalPosterior": "_forest.posteriors",
+    "ModelFileError": "io.container",
     "MondrianForestRegressor": "forest",
     "PredictiveDistribution": "distribution",
+    "PrunedPosterior": "_forest.posteriors",
     "VarianceParts": "distribution",
 }
 

@@ -26,6 +26,7 @@ from sklearn.model_selection import train_test_split
 from sklearn.utils import check_consistent_length
 from sklearn.utils.validation import check_is_fitted
 
+from ._forest.intake import check_data
 from .distribution import PredictiveDistribution, checked_labels, checked_levels
 from .forest import MondrianForestRegressor
 
@@ -432,5 +433,5 @@ class ConformalForest(RegressorMixin, MetaEstimatorMixin, BaseEstimator):  # typ
 
 def _pit(forest: MondrianForestRegressor, X: ArrayLike, y: ArrayLike) -> NDArray[np.float64]:
     """Return the forest's cdf at labels that are checked as for a fit."""
-    _, labels = forest._check_data(X, y, reset=False)
+    _, labels = check_data(forest, X, y)
     return _rounded(forest.predict_distribution(X).cdf(labels))

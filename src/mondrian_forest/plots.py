@@ -14,6 +14,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from . import metrics
 from ._core.arrays.tree import NO_CHILD
+from ._forest.sharing import read
 from ._printable import as_label
 from .forest import MondrianForestRegressor
 
@@ -786,7 +787,8 @@ class PartitionDisplay(_Display):
         if not isinstance(tree, Integral) or not 0 <= tree < len(trees):
             raise ValueError(f"tree must be a number from 0 to {len(trees) - 1}, got {tree!r}.")
         nodes, scaled_boxes, _ = trees[int(tree)]
-        boxes = estimator._unscale(scaled_boxes.reshape(-1, 2)).reshape(scaled_boxes.shape)
+        scaling = read(estimator, lambda state: state.scaling)
+        boxes = scaling.invert(scaled_boxes.reshape(-1, 2)).reshape(scaled_boxes.shape)
         is_idle = estimator.feature_weights_ == 0.0
         boxes[:, 1, is_idle] = estimator.feature_range_[1][is_idle]  # not a cut anywhere
         is_alive = np.zeros(len(nodes), dtype=bool)
@@ -803,7 +805,7 @@ class PartitionDisplay(_Display):
         feature = nodes["split_feature"][chosen]
         corner = np.zeros((len(chosen), 2))
         corner[np.arange(len(chosen)), feature] = nodes["threshold"][chosen]
-        position = estimator._unscale(corner)[np.arange(len(chosen)), feature]
+        position = scaling.invert(corner)[np.arange(len(chosen)), feature]
         cuts = boxes[chosen].copy()  # from corner to corner, except along the feature that is cut
         cuts[np.arange(len(chosen)), :, feature] = position[:, None]
         names = getattr(estimator, "feature_names_in_", ("feature 0", "feature 1"))

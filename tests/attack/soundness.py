@@ -18,6 +18,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
 from mondrian_forest import MondrianForestRegressor
+from mondrian_forest._forest import sharing
 from trees import check_tree_invariants
 
 SCALE = int(os.environ.get("MONDRIAN_ATTACK", "1"))
@@ -101,14 +102,14 @@ def assert_trees_are_whole(forest):
     """
     assert_rows_are_in_trees(forest)
     n_rows = forest.n_samples_seen_
-    rows, labels = forest._rows[:n_rows], forest._labels[:n_rows]
+    rows, labels = sharing.state_of(forest).rows[:n_rows], sharing.state_of(forest).labels[:n_rows]
     if len(rows) < n_rows:
         return  # frozen
     for number, tree in enumerate(forest.trees_):
         check_tree_invariants(
             tree,
             rows,
-            forest._grove.rows(number),
+            sharing.state_of(forest).grove.rows(number),
             forest.min_samples_split_,
             forest.lifetime,
             labels,

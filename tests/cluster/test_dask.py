@@ -19,6 +19,7 @@ import dask.dataframe as dd
 from distributed import Client, Future, LocalCluster
 
 from mondrian_forest import PAPER, MondrianForestRegressor
+from mondrian_forest._forest.sharing import state_of
 from mondrian_forest.distributed import ClusterLost, fit, learn, predict
 from mondrian_forest.distributed import memory as memory_module
 from mondrian_forest.distributed.collections import plain
@@ -56,7 +57,7 @@ def client():
 
 
 def same_trees(one, other):
-    np.testing.assert_array_equal(one._grove.sizes, other._grove.sizes)
+    np.testing.assert_array_equal(state_of(one).grove.sizes, state_of(other).grove.sizes)
     for a, b in zip(one.trees_, other.trees_, strict=True):
         for name in ("left_child", "split_feature", "threshold", "split_time"):
             np.testing.assert_array_equal(a.nodes[name], b.nodes[name])
@@ -128,8 +129,8 @@ class TestFit:
         whole = MondrianForestRegressor(3, random_state=1, **PAPER)
         table = ddf.compute()
         whole.fit(table[["a", "b", "c"]], table["target"])
-        assert forest.prior_mean_ == pytest.approx(whole.prior_mean_)
-        assert forest.prior_scale_ == pytest.approx(whole.prior_scale_)
+        assert forest.posterior_.prior_mean == pytest.approx(whole.posterior_.prior_mean)
+        assert forest.posterior_.prior_scale == pytest.approx(whole.posterior_.prior_scale)
         np.testing.assert_array_equal(forest.feature_range_, whole.feature_range_)
 
     def test_without_rows_it_is_frozen_and_predicts_the_same(self):
@@ -149,7 +150,7 @@ class TestFit:
         forest = fit(
             MondrianForestRegressor(**PARAMETERS, **PAPER), *arrays(X, y, 90), block_rows=10
         )
-        assert forest._grove.sizes.tolist() == [1, 1, 1]
+        assert state_of(forest).grove.sizes.tolist() == [1, 1, 1]
         assert forest.predict([[1.0, 1.0]])[0] == pytest.approx(149.5, rel=1e-3)
 
     def test_progress_is_told(self):

@@ -12,7 +12,7 @@ import pytest
 import scipy.sparse
 from sklearn.exceptions import NotFittedError
 
-from mondrian_forest import MondrianForestRegressor
+from mondrian_forest import HierarchicalPosterior, MondrianForestRegressor, PrunedPosterior
 
 X = np.random.default_rng(0).random((30, 3))
 Y = X.sum(axis=1)
@@ -168,27 +168,53 @@ def test_bad_rows_are_refused(features, message, method):
         ),
         ({"min_samples_split": None}, 'min_samples_split must be "auto" or an integer'),
         ({"min_samples_split": "many"}, 'min_samples_split must be "auto" or an integer'),
-        ({"posterior": "student"}, "posterior must be one of 'hierarchical', 'empirical'"),
-        ({"prior_mean": np.nan}, "prior_mean must be a number or None, got nan"),
-        ({"prior_mean": "auto"}, "prior_mean must be a number or None, got 'auto'"),
-        ({"prior_mean": 1e200}, "prior_mean is too far from y for float64, got 1e\\+200"),
-        ({"prior_scale": 0.0}, "prior_scale must be None or a positive number, .* got 0.0"),
-        ({"prior_rate": -1.0}, "prior_rate must be None or a positive number, .* got -1.0"),
-        ({"prior_rate": 1e-320}, "prior_rate must be None or a positive number, .* got 1e-320"),
-        ({"noise_variance": np.inf}, "noise_variance must be None or a positive .* got inf"),
-        ({"noise_variance": 1e-310}, "noise_variance must be None or a positive .* got 1e-310"),
-        ({"lifetime": 0}, "lifetime must be a positive number or inf, got 0"),
-        ({"lifetime": "long"}, "lifetime must be a positive number or inf, got 'long'"),
+        ({"posterior": "student"}, "posterior must be one of 'pruned', 'hierarchical', "),
+        (
+            {"posterior": HierarchicalPosterior(prior_mean=np.nan)},
+            "prior_mean must be a number or None, got nan",
+        ),
+        (
+            {"posterior": HierarchicalPosterior(prior_mean="auto")},
+            "prior_mean must be a number or None, got 'auto'",
+        ),
+        (
+            {"posterior": HierarchicalPosterior(prior_mean=1e200)},
+            "prior_mean is too far from y for float64, got 1e\\+200",
+        ),
+        (
+            {"posterior": HierarchicalPosterior(prior_scale=0.0)},
+            "prior_scale must be None or a positive number, .* got 0.0",
+        ),
+        (
+            {"posterior": HierarchicalPosterior(prior_rate=-1.0)},
+            "prior_rate must be None or a positive number, .* got -1.0",
+        ),
+        (
+            {"posterior": HierarchicalPosterior(prior_rate=1e-320)},
+            "prior_rate must be None or a positive number, .* got 1e-320",
+        ),
+        (
+            {"posterior": HierarchicalPosterior(noise_variance=np.inf)},
+            "noise_variance must be None or a positive .* got inf",
+        ),
+        (
+            {"posterior": HierarchicalPosterior(noise_variance=1e-310)},
+            "noise_variance must be None or a positive .* got 1e-310",
+        ),
         ({"feature_range": (1.0, 0.0)}, r"feature_range must be a pair \(low, high\)"),
         ({"feature_range": ([0, 0], [1, 1])}, r"feature_range must be a pair \(low, high\)"),
         ({"feature_range": 3}, r"feature_range must be a pair \(low, high\)"),
         ({"feature_range": (0, np.inf)}, r"feature_range must be a pair \(low, high\)"),
         ({"feature_range": ("a", "b")}, r"feature_range must be a pair \(low, high\)"),
         ({"random_state": "seed"}, "cannot be used to seed"),
-        ({"lifetime": True}, "lifetime must be a positive number or inf, got True"),
-        ({"lifetime": 10**400}, "lifetime must be a positive number or inf"),
-        ({"prior_mean": 10**400}, "prior_mean must be a number or None"),
-        ({"prior_scale": 1e49, "noise_variance": 1e-60}, "noise_variance must be None or"),
+        (
+            {"posterior": HierarchicalPosterior(prior_mean=10**400)},
+            "prior_mean must be a number or None",
+        ),
+        (
+            {"posterior": PrunedPosterior(prior_scale=1e49, noise_variance=1e-60)},
+            "noise_variance must be None or",
+        ),
         ({"feature_range": (10**400, 10**401)}, r"feature_range must be a pair \(low, high\)"),
         ({"n_jobs": 0}, "n_jobs must be None or an integer other than 0, got 0"),
         ({"n_jobs": 2.5}, "n_jobs must be None or an integer other than 0, got 2.5"),
@@ -220,7 +246,10 @@ def test_a_fit_that_fails_leaves_the_forest_as_it_was(features, labels):
 
 def test_far_rows_and_unusual_numbers_work_without_a_warning():
     forest = MondrianForestRegressor(
-        np.int64(2), min_samples_split=2**63, noise_variance=np.float32(0.1), n_jobs=5000
+        np.int64(2),
+        min_samples_split=2**63,
+        n_jobs=5000,
+        posterior=PrunedPosterior(noise_variance=np.float32(0.1)),
     ).fit(0.5 * X, Y)
     assert np.isfinite(forest.predict(np.full((2, 3), 1e308))).all()
 
@@ -232,6 +261,9 @@ def test_prediction_before_fit_is_refused():
 
 def test_numpy_numbers_are_welcome_as_parameters():
     forest = MondrianForestRegressor(
-        np.int64(2), min_samples_split=np.int32(5), prior_mean=np.float32(1), lifetime=np.float64(9)
+        np.int64(2),
+        min_samples_split=np.int32(5),
+        spread=np.float64(1.5),
+        posterior=HierarchicalPosterior(prior_mean=np.float32(1)),
     )
     assert len(forest.fit(X, Y).trees_) == 2

@@ -34,7 +34,7 @@ def data():
 
 
 def test_clone_keeps_parameters_and_drops_the_fit(data):
-    forest = MondrianForestRegressor(3, prior_scale=2.0, random_state=1).fit(*data)
+    forest = MondrianForestRegressor(3, min_samples_split=3, random_state=1).fit(*data)
     copy = clone(forest)
     assert copy.get_params() == forest.get_params()
     assert not hasattr(copy, "trees_")

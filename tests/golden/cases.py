@@ -5,7 +5,12 @@ import json
 
 import numpy as np
 
-from mondrian_forest import PAPER, MondrianForestRegressor
+from mondrian_forest import (
+    PAPER,
+    HierarchicalPosterior,
+    MondrianForestRegressor,
+    PrunedPosterior,
+)
 
 N_ROWS, N_NEW, N_FEATURES, N_TREES = 160, 60, 3, 4
 QUANTILES = [0.02, 0.25, 0.5, 0.9]
@@ -18,18 +23,28 @@ CASES = {
     "default 25 trees": {"n_estimators": 25, "n_jobs": 2},
     "paper": dict(PAPER),
     "paper two threads": {**PAPER, "n_jobs": 2},
-    "paper, evidence": {**PAPER, "hyperparameters": "marginal_likelihood"},
+    "paper, evidence": {
+        **PAPER, "posterior": HierarchicalPosterior(hyperparameters="marginal_likelihood"),
+    },
     "paper, given": {
-        **PAPER, "prior_mean": 0.3, "prior_scale": 2.0, "prior_rate": 0.4, "noise_variance": 0.05,
+        **PAPER,
+        "posterior": HierarchicalPosterior(
+            prior_mean=0.3, prior_scale=2.0, prior_rate=0.4, noise_variance=0.05
+        ),
     },
     "paper, some given, evidence": {
-        **PAPER, "noise_variance": 0.05, "hyperparameters": "marginal_likelihood",
+        **PAPER,
+        "posterior": HierarchicalPosterior(
+            noise_variance=0.05, hyperparameters="marginal_likelihood"
+        ),
     },
     "hierarchical, all else default": {"posterior": "hierarchical"},
     "empirical": {**PAPER, "posterior": "empirical"},
     "empirical, all else default": {"posterior": "empirical", "min_samples_split": 5},
     "pruned alone": {**PAPER, "posterior": "pruned", "min_samples_split": 2},
-    "pruned, given": {"prior_mean": 0.5, "prior_scale": 3.0, "noise_variance": 0.01},
+    "pruned, given": {
+        "posterior": PrunedPosterior(prior_mean=0.5, prior_scale=3.0, noise_variance=0.01),
+    },
     "not robust": {"robust": False},
     "given range": {"feature_range": (-1.0, 2.0)},
     "given weights": {"feature_weights": [1.0, 0.0, 3.0]},

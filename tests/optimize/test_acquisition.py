@@ -81,7 +81,7 @@ def test_a_draw_has_the_law_of_the_tree(forest):
     single = paper_forest(1, posterior=forest.posterior, random_state=1).fit(X, y)
     found = single.predict_distribution(QUERIES)
     draws = np.array([thompson_sample(single, QUERIES, seed) for seed in range(3000)])
-    noise = single.noise_variance_
+    noise = single.posterior_.noise_variance
     # A component's Gaussian stands for many branch times: mean and variance are exact, the rest is
     # not. For the empirical posterior, which knows no times, the whole law is.
     for i in range(len(QUERIES)):
@@ -108,10 +108,10 @@ def test_a_draw_is_one_function(forest):
 
 def test_a_lifetime_ends_the_branching(forest):
     X, y = make_gap_wave(60, random_state=0)
-    short = paper_forest(1, posterior=forest.posterior, lifetime=0.5, random_state=1).fit(X, y)
+    short = paper_forest(1, posterior=forest.posterior, random_state=1).fit(X, y)
     found = short.predict_distribution(QUERIES)
     draws = np.array([thompson_sample(short, QUERIES, seed) for seed in range(2000)])
     for i in range(len(QUERIES)):
-        variance = found.var()[i] - short.noise_variance_
+        variance = found.var()[i] - short.posterior_.noise_variance
         standard = (draws[:, i].mean() - found.mean()[i]) / np.sqrt(variance / len(draws))
         assert_plausible(2 * stats.norm.sf(abs(standard)), len(draws))

@@ -13,7 +13,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from mondrian_forest import PAPER, MondrianForestRegressor
+from mondrian_forest import PAPER, HierarchicalPosterior, MondrianForestRegressor
 from mondrian_forest.optimize import (
     Categorical,
     Integer,
@@ -370,7 +370,9 @@ def test_huge_values_can_be_drawn_from_the_exact_posterior(path):
 
 
 def test_what_the_forest_refuses_is_not_written(path):
-    forest = MondrianForestRegressor(3, **PAPER | {"prior_scale": 1e-200})
+    forest = MondrianForestRegressor(
+        3, **PAPER | {"posterior": HierarchicalPosterior(prior_scale=1e-200)}
+    )
     optimizer = make(path, forest=forest)
     point = optimizer.ask()
     content = path.read_bytes()

@@ -1,0 +1,22 @@
+"""What a fitted forest is, and how it comes to be.
+
+=====================  =====================================================================
+``state``              all that a fit produces, in one frozen dataclass
+``parameters``         the parameters of the estimator, checked
+``posteriors``         the label models as users choose them, and their hyperparameters
+``intake``             data from users: checked, and as the kernels take it
+``recipe``             the one fit, over a source of rows: arrays in memory, or a cluster
+``stream``             learning more rows: when to review, widen, reweigh, extend
+``scaling``            how features become coordinates of the unit cube
+``label_limits``       which labels are outliers
+``weights``            at which rates features are cut
+``mean_function``      a linear trend that is subtracted from the labels
+``trees``              all trees at once: sampled, extended, copied, in threads
+``held_out``           the spread, learned from rows that are predicted before they are learned
+``predict``            trees, then spread, then mean function
+``sharing``            many readers and one writer of a forest
+``model_file``         the state as a file
+``parallel``           threads, or other processes
+``validation``         checks of numbers
+=====================  =====================================================================
+"""

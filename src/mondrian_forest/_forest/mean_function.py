@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+LARGEST_RESIDUAL = 1e150
 _SMALLEST_EIGENVALUE = 1e-10
 """Directions in which standardised features vary less, relative to the most, have no slope."""
 _PENALTIES = np.geomspace(1e-12, 1e6, 73)
@@ -29,6 +30,13 @@ class Trend(NamedTuple):
         with np.errstate(over="ignore", invalid="ignore"):
             scaled = (0.5 * np.asarray(table, np.float64) - 0.5 * self.center) / self.size
             return np.asarray(self.level + scaled @ self.slope)
+
+    def residuals(self, table: NDArray[Any], labels: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return what is left of the labels."""
+        rest = labels - self.at(table)
+        if not np.abs(rest).max() <= LARGEST_RESIDUAL:
+            raise ValueError("X is too far from the rows of the fit for its linear trend.")
+        return rest
 
 
 def fit_trend(

@@ -1,73 +1,75 @@
 """Threads that share a forest: any number of readers, and one writer at a time.
 
-The state of a forest is the dictionary of its attributes. A writer works on a draft, which has a
-dictionary of its own, and puts it in place in one step. So an error or an interrupt leaves the old
-state or the new one, and a reader, who keeps the dictionary that it began with, sees one of them.
+An estimator has one ``Shared`` object, which holds the reference to its ``ForestState``. A writer
+makes a new state and replaces the reference in one step. So an error or an interrupt leaves the old
+state or the new one. A reader keeps the state that it began with, and sees one of them.
 
 Trees are too large to be copied for every new row: rows join them in place. A writer first waits
-until nobody reads these trees, and readers wait until the rows have joined. Where the readers take
-too long, the writer copies the trees after all. The draft takes its place before the rows join,
+until nobody reads these trees, and readers wait until the rows have joined. If the readers take too
+long, the writer copies the trees after all. The new state takes its place before the rows join,
 with a note of what is unfinished. If an interrupt comes in between, whoever comes next finishes it.
 
 There is no lock that an interrupt could leave locked. A visit is an entry in a dictionary, made and
-removed by one operation each. Whatever a visit does stands in a ``try`` block whose last statement
-ends the visit, and whose handler ends it, too: a ``with`` block, or ``finally``, has moments at its
-beginning and at its end in which an interrupt would keep it from cleaning up.
+removed by one operation each. Whatever a visit does stands in a ``try`` block. The last statement
+of the block ends the visit, and so does its handler. A ``with`` block or ``finally`` would not do:
+at its beginning and at its end there are moments in which an interrupt keeps it from cleaning up.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from time import monotonic, sleep
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
+
+from sklearn.utils.validation import check_is_fitted
+
+from .state import ForestState
+from .trees import finish, with_own_trees
 
 LONGEST_WAIT = 1.0
 """Seconds that a writer waits for readers before it copies the trees."""
 _PAUSE = 1e-4
 _ONLY = "writer"
+NAME = "_shared"
+"""The attribute of an estimator that holds its ``Shared``."""
 
 Result = TypeVar("Result")
 
 
-class Shared(Protocol):
-    """What is asked of a forest here."""
+class Shared:
+    """The state of a forest, and who is at work on it, by the numbers of their visits."""
 
-    def _finish(self) -> None:
-        """Do what ``_unfinished`` says and remove that note; a second call does no harm."""
-
-    def _copy_trees(self) -> None:
-        """Replace the trees by a copy that nobody else knows."""
-
-
-class Gate:
-    """Who is at work on a forest, by the numbers of their visits. It stays that of the forest."""
-
-    def __init__(self) -> None:
+    def __init__(self, state: ForestState | None = None) -> None:
+        self.state = state
+        """None before the first fit."""
         self.readers: dict[int, Any] = {}
         """The trees that each reader has in use."""
         self.writer: dict[str, int] = {}
         self.changing: dict[int, None] = {}
-        """Those at whose trees nobody else may look."""
+        """Visits during which nobody else may look at the trees."""
 
     def is_read(self, trees: object) -> bool:
+        """Return whether somebody reads these trees."""
         return any(used is trees for used in list(self.readers.values()))
 
 
-def gate_of(state: dict[str, Any]) -> Gate:
-    gate: Gate = state.get("_gate") or state.setdefault("_gate", Gate())
-    return gate
+def shared_by(forest: Any) -> Shared:
+    """Return what all who work on a forest share; it is made for the first of them."""
+    known: Shared | None = vars(forest).get(NAME)
+    return known or vars(forest).setdefault(NAME, Shared())
 
 
-def _with_state(forest: Any, state: dict[str, Any]) -> Any:
-    """Return another object of the same class, which has this state."""
-    other = object.__new__(type(forest))
-    other.__dict__ = state
-    return other
+def is_fitted(forest: Any) -> bool:
+    """Return whether a forest has a state."""
+    known: Shared | None = vars(forest).get(NAME)
+    return known is not None and known.state is not None
 
 
-def read(forest: Any, look: Callable[[Any], Result]) -> Result:
-    """Return what ``look`` finds in a view of the forest, which does not change meanwhile."""
-    visit = _Visit(forest)
+def read(forest: Any, look: Callable[[ForestState], Result]) -> Result:
+    """Return what ``look`` finds in the state of a forest, which does not change meanwhile."""
+    if not is_fitted(forest):
+        check_is_fitted(forest)
+    visit = _Visit(shared_by(forest), forest.n_jobs)
     try:
         found = look(visit.begin_to_read())
         visit.end()
@@ -77,13 +79,16 @@ def read(forest: Any, look: Callable[[Any], Result]) -> Result:
     return found
 
 
-def write(forest: Any, change: Callable[[Any], None]) -> None:
-    """Change the forest: what ``change`` makes of a draft of it, it will be."""
-    visit = _Visit(forest)
+def state_of(forest: Any) -> ForestState:
+    """Return the state of a fitted forest; trees and rows may change when somebody learns."""
+    return read(forest, lambda state: state)
+
+
+def write(forest: Any, change: Callable[[ForestState | None], ForestState]) -> None:
+    """Replace the state of a forest by what ``change`` makes of it; at first there is none."""
+    visit = _Visit(shared_by(forest), forest.n_jobs)
     try:
-        draft = visit.begin_to_write()
-        change(draft)
-        visit.put_in_place(draft)
+        visit.put_in_place(change(visit.begin_to_write()))
         visit.end()
     except BaseException:
         visit.end()
@@ -93,78 +98,82 @@ def write(forest: Any, change: Callable[[Any], None]) -> None:
 class _Visit:
     """The stay of a reader or of a writer."""
 
-    _gate: Gate | None = None
-
-    def __init__(self, forest: Any) -> None:
-        self._forest = forest
+    def __init__(self, shared: Shared, n_jobs: int | None) -> None:
+        self._shared, self._n_jobs = shared, n_jobs
 
     def end(self) -> None:
         """Let others in; a second call does no harm."""
-        gate, number = self._gate, id(self)
-        if gate is not None:
-            gate.changing.pop(number, None)
-            gate.readers.pop(number, None)
-            if gate.writer.get(_ONLY) == number:
-                gate.writer.pop(_ONLY, None)
+        shared, number = self._shared, id(self)
+        shared.changing.pop(number, None)
+        shared.readers.pop(number, None)
+        if shared.writer.get(_ONLY) == number:
+            shared.writer.pop(_ONLY, None)
 
-    def begin_to_read(self) -> Any:
-        """Return a view, as soon as no rows are on their way into the trees."""
-        forest = self._forest
+    def begin_to_read(self) -> ForestState:
+        """Return the state, as soon as no rows are on their way into the trees."""
+        shared = self._shared
         while True:
-            state = forest.__dict__
-            if "_grove" not in state:  # not fitted yet
-                return _with_state(forest, state)
-            gate = self._gate = gate_of(state)
-            gate.readers[id(self)] = state["_grove"]
-            if not gate.changing and forest.__dict__ is state and "_unfinished" not in state:
-                return _with_state(forest, state)
-            gate.readers.pop(id(self), None)
-            if gate.changing:
+            state = shared.state
+            assert state is not None
+            shared.readers[id(self)] = state.grove
+            if not shared.changing and shared.state is state and not state.unfinished:
+                return state
+            shared.readers.pop(id(self), None)
+            if shared.changing:
                 sleep(_PAUSE)
-            elif "_unfinished" in forest.__dict__:
-                write(forest, lambda _draft: None)
+            elif state.unfinished:
+                self._finish_for_others()
 
-    def begin_to_write(self) -> Any:
-        """Return a draft, as soon as nobody else writes; finish what others left unfinished."""
-        forest = self._forest
-        gate = self._gate = gate_of(forest.__dict__)
-        while gate.writer.setdefault(_ONLY, id(self)) != id(self):
+    def _finish_for_others(self) -> None:
+        """Finish what an interrupted writer has left, as a writer."""
+        visit = _Visit(self._shared, self._n_jobs)
+        try:
+            visit.begin_to_write()
+            visit.end()
+        except BaseException:
+            visit.end()
+            raise
+
+    def begin_to_write(self) -> ForestState | None:
+        """Return the state, as soon as nobody else writes; finish what others left unfinished."""
+        shared = self._shared
+        while shared.writer.setdefault(_ONLY, id(self)) != id(self):
             sleep(_PAUSE)
-        if "_unfinished" in forest.__dict__:
-            while gate.is_read(forest.__dict__["_grove"]):
+        state = shared.state
+        if state is not None and state.unfinished:
+            while shared.is_read(state.grove):
                 sleep(_PAUSE)
-            gate.changing[id(self)] = None
-            _with_state(forest, forest.__dict__)._finish()
-            gate.changing.pop(id(self), None)
-        return _with_state(forest, forest.__dict__.copy())
+            shared.changing[id(self)] = None
+            shared.state = finish(state, self._n_jobs)
+            shared.changing.pop(id(self), None)
+        return shared.state
 
-    def put_in_place(self, draft: Any) -> None:
-        """Let the forest become what the draft is."""
-        forest, gate = self._forest, self._gate
-        assert gate is not None
-        state = draft.__dict__
-        if "_unfinished" in state and not (
-            state["_grove"] is forest.__dict__["_grove"] and self._is_alone(gate, draft)
-        ):
-            draft._finish()  # on trees that nobody else knows yet
-        forest.__dict__ = state
-        if "_unfinished" in state:
+    def put_in_place(self, state: ForestState) -> None:
+        """Let a new state be that of the forest, and finish what it leaves unfinished."""
+        shared, n_jobs = self._shared, self._n_jobs
+        if state.unfinished:
+            if shared.state is None or state.grove is not shared.state.grove:
+                state = finish(state, n_jobs)  # on trees that nobody else knows yet
+            elif not self._is_alone(state):
+                state = finish(with_own_trees(state, n_jobs), n_jobs)
+        shared.state = state
+        if state.unfinished:
             try:
-                draft._finish()
-            except BaseException:  # an interrupt: who looks next shall see it whole all the same
-                draft._finish()
+                shared.state = finish(state, n_jobs)
+            except BaseException:  # an interrupt: who looks next must see a whole forest
+                shared.state = finish(state, n_jobs)
                 raise
 
-    def _is_alone(self, gate: Gate, draft: Any) -> bool:
-        """Wait until nobody reads the trees, and keep readers out; or copy the trees in the end."""
-        gate.changing[id(self)] = None
-        if not gate.readers:  # as a rule
+    def _is_alone(self, state: ForestState) -> bool:
+        """Keep new readers out and wait until nobody reads the trees; False if that takes long."""
+        shared = self._shared
+        shared.changing[id(self)] = None
+        if not shared.readers:  # as a rule
             return True
         deadline = monotonic() + LONGEST_WAIT
-        while gate.is_read(draft._grove):
+        while shared.is_read(state.grove):
             if monotonic() > deadline:
-                gate.changing.pop(id(self), None)
-                draft._copy_trees()
+                shared.changing.pop(id(self), None)
                 return False
             sleep(_PAUSE)
         return True

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import re
 from datetime import date, time, timedelta
+from numbers import Integral, Real
 
 import numpy as np
 
@@ -49,3 +51,29 @@ def _refuse_objects(name: str, data: object) -> None:
             raise ValueError(f"{name} has dates or times: turn them into numbers first.")
         if each.__name__ == "NAType":
             raise ValueError(f"{name} has missing values: fill them in or leave these rows out.")
+
+
+def check_integer(what: str, value: object, least: int) -> None:
+    """Raise a ValueError if a value is no integer of at least ``least``."""
+    if not isinstance(value, Integral) or isinstance(value, bool) or value < least:
+        raise ValueError(f"{what} an integer of at least {least}, got {value!r}.")
+
+
+def is_finite_number(value: object) -> bool:
+    """Return whether a value is a real number, and finite; truth values are not."""
+    try:
+        return (
+            isinstance(value, Real)
+            and not isinstance(value, bool | np.bool_)
+            and math.isfinite(float(value))
+        )
+    except OverflowError:  # an integer beyond the floats
+        return False
+
+
+def check_n_jobs(n_jobs: object) -> None:
+    """Raise a ValueError if ``n_jobs`` is none of joblib's."""
+    if n_jobs is not None and (
+        not isinstance(n_jobs, Integral) or isinstance(n_jobs, bool) or n_jobs == 0
+    ):
+        raise ValueError(f"n_jobs must be None or an integer other than 0, got {n_jobs!r}.")

@@ -1,56 +1,50 @@
-"""An exact fit to data that no process holds at once.
+"""A fit to data that no process holds at once: the one recipe, over the rows of a cluster.
 
-1. One pass finds ranges, label moments and lengths; another, where it is needed, fetches the few
-   rows from which feature weights, the spread and the resolution of the labels are learned; a third
-   scales the rows, which then stay on their workers.
-2. The tops of all trees grow in rounds, see ``_core.top``. A round is a pass over the rows.
-3. Some trees at a time, the rows of closed blocks come together, and workers grow the subtrees.
-4. Tops and subtrees are joined, and the label model is computed from what the nodes have counted.
+1. One pass finds ranges, label moments and lengths. Another, where it is needed, fetches the few
+   rows from which scaling, feature weights, the spread and the resolution of the labels are
+   learned. A third one scales the rows, which then stay on their workers.
+2. The trees grow as ``growing`` says.
+3. Rows that were held out join the trees, and what is to be kept is fetched.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Collection, Sequence
-from operator import getitem
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
 
-from .._core.arrays.memory import release
 from .._core.arrays.rng import random_states
-from .._core.growth.learn import (
-    Grove,
-    allocate_grove,
-    linked,
-    log_likelihood,
-    renew,
-)
-from .._core.growth.top import (
-    CLOSED,
-    LEAF,
-    Joining,
-    Left,
-    Top,
-)
-from .._core.labels.posterior import HIERARCHICAL, PRUNED, LabelSums
-from .._forest.outliers import LabelLimits, learn_limits, warn_of_limits
-from .._forest.weights import MOST_ROWS
-from ..forest import FEW_HELD, ONE_TURN, MondrianForestRegressor, resolution_of
+from .._core.growth.learn import Grove, Settings, linked, renew
+from .._core.labels.posterior import PRUNED, Hyperparameters, LabelSums
+from .._forest import held_out
+from .._forest.intake import Survey
+from .._forest.label_limits import LabelLimits, warn_of_limits
+from .._forest.mean_function import Trend
+from .._forest.parallel import in_threads
+from .._forest.parameters import Parameters, parameters_of
+from .._forest.recipe import NO_ROWS, Numbers, Rows, Source
+from .._forest.recipe import fit as fit_forest
+from .._forest.scaling import Range, Scaling
+from .._forest.state import ForestState
+from .._forest.trees import extend_trees, with_own_trees
+from .._forest.validation import check_integer
+from .._forest.weights import MOST_ROWS as MOST_WEIGHING_ROWS
+from ..forest import MondrianForestRegressor, with_state
 from . import tasks
 from .collections import Client, Table, cluster_told, dask, find_client, open_table
-from .memory import Watch, bytes_of_row
+from .growing import Cluster
+from .memory import Watch
 
-_FAN_IN = 8
-"""Reports that are joined by one task."""
-_MEMORY_TO_SORT = 0.2
-"""Share of a worker's memory for rows that are on their way to their blocks."""
-_FEW_BYTES = 2**31
-"""Memory of a worker that has no limit, for the same purpose."""
 _MOST_ROWS = 2**31 - 1
 """Nodes count their rows in 32 bits."""
+_SAMPLED_ROWS = 10_000
+"""Scaling, limits and resolution of labels are learned from about so many rows."""
+
+Tell = Callable[[str, int], None]
 
 
 def fit(
@@ -61,7 +55,7 @@ def fit(
     client: Client | None = None,
     block_rows: int = 200_000,
     keep_rows: bool = True,
-    progress: Callable[[str, int], None] | None = None,
+    progress: Tell | None = None,
 ) -> MondrianForestRegressor:
     """Fit a forest to a Dask collection.
 
@@ -72,7 +66,7 @@ def fit(
     Parameters
     ----------
     forest : MondrianForestRegressor
-        Its parameters count; it stays as it is. A trend is not supported.
+        Its parameters are used; it stays as it is. A trend is not supported.
     X : dask DataFrame or dask array of shape (n_samples, n_features)
         Lengths of partitions need not be known; some may be empty.
     y : dask Series or array, or the name of a column of X
@@ -85,372 +79,214 @@ def fit(
         False: it is as after ``freeze``; the rows on which the spread was learned, a thousand of
         many, have no part in it then.
     progress : callable, default=None
-        Is told what is done, and how many rows or trees of it.
+        Is called with what has been done, and with the number of its rows or trees.
 
     Returns
     -------
     MondrianForestRegressor
         An ordinary one.
     """
-    if not isinstance(block_rows, int) or isinstance(block_rows, bool) or block_rows < 1:
-        raise ValueError(f"block_rows must be a positive integer, got {block_rows!r}.")
+    check_integer("block_rows must be", block_rows, 1)
     fitted: MondrianForestRegressor = clone(forest)
-    fitted._check_parameters()
-    if fitted.trend is not None:
+    parameters = parameters_of(fitted)
+    if parameters.trend is not None:
         raise ValueError("A distributed fit has no trend: subtract one from y, or set trend=None.")
     tell = progress or (lambda _what, _count: None)
     table = open_table(X, y)
     client = find_client(client)
+    names = None if table.names is None else np.array(table.names, dtype=object)
     with cluster_told(client):
-        _Fit(fitted, table, client, block_rows, keep_rows, tell).run()
-    return fitted
+        source = ClusterRows(table, client, parameters, block_rows, keep_rows, tell)
+        return with_state(fitted, fit_forest(source, parameters, names))
 
 
-class _Fit:
-    """One fit, step by step."""
+class ClusterRows(Source):
+    """The rows of a Dask collection, on the workers of a cluster."""
+
+    n_turns = held_out.ONE_TURN
+    takes_turns = False
 
     def __init__(
         self,
-        forest: MondrianForestRegressor,
         table: Table,
         client: Client,
+        parameters: Parameters,
         block_rows: int,
         keep_rows: bool,
-        tell: Callable[[str, int], None],
+        tell: Tell,
     ) -> None:
-        self.forest, self.table, self.client = forest, table, client
-        self.block_rows, self.keep_rows, self.tell = block_rows, keep_rows, tell
-        self.n_rounds = 0
-        self.watch = Watch(client)
+        self._table, self._client, self._parameters = table, client, parameters
+        self._block_rows, self._keep_rows, self._tell = block_rows, keep_rows, tell
+        self._watch = Watch(client)
+        self._limits = LabelLimits()
+        self._held: Numbers = NO_ROWS
 
-    def run(self) -> None:
-        forest = self.forest
-        self.watch.refuse_small_workers()
-        n_rows, n_features, sums = self._survey()
-        self.watch.refuse_too_many_rows(n_rows, n_features, forest.n_estimators)
-        random = forest._begin(n_rows, n_features)
-        none = np.empty(0, np.int64)
-        held = np.sort(forest._choose_spread_rows(n_rows, ONE_TURN, random))
-        weighed = some = none
-        if isinstance(forest.feature_weights, str):
-            drawn = random.choice(n_rows, min(n_rows, 2 * MOST_ROWS), replace=False)
-            weighed = np.setdiff1d(drawn, held)  # of which so many are used as a local fit uses
-        if forest._settings.posterior == PRUNED or forest.robust:
-            some = np.arange(0, n_rows, -(-n_rows // 10_000))
-        fetched = np.unique(np.concatenate([held, weighed, some]))
-        rows, labels = self._fetch(fetched)
-        places = np.searchsorted(fetched, some)
-        if forest.robust:
-            forest._label_limits = learn_limits(labels[places])
-            sums = self._limit_labels(sums)
-            labels = forest._label_limits.apply(labels)
-        else:
-            forest._label_limits = LabelLimits()
-        forest._learn_scaling(rows[places], random)
-        places = np.searchsorted(fetched, weighed)
-        forest._weigh(forest._find_weights(rows[places], labels[places], none, random))
-        forest._has_rescaled = False
-        forest._trend = None
-        forest._resolution = resolution_of(labels[np.searchsorted(fetched, some)])
-        places = np.searchsorted(fetched, held)
-        held_rows, held_labels = forest._scale(rows[places]), labels[places]
-        forest._estimate(sums)
-        self._grow_all(held, n_features)
-        if len(held) > 0:
-            forest._learn_spread(held_rows, held_labels)
-            if len(held) > FEW_HELD * n_rows:  # as in a local fit
-                self._grow_all(none, n_features)
-                held_rows, held_labels = held_rows[:0], held_labels[:0]
-        self._finish(held_rows, held_labels)
-
-    def _grow_all(self, held: NDArray[np.int64], n_features: int) -> None:
-        """Grow the forest on all rows but those that are held back."""
-        forest = self.forest
-        self.parts = self._scale(held)
-        self.n_used = sum(self.used)
-        forest.n_samples_seen_ = self.n_used
-        forest._grove = self._grow(n_features)
-        # Other streams for whatever is sampled next.
-        forest._random_states = random_states(
-            np.random.SeedSequence(forest._random_states.ravel().tolist()), forest.n_estimators
-        )
-        forest._in_threads(
-            lambda number: renew(
-                forest._grove, number, forest._settings, forest._hyperparameters()
-            ),
-            forest._grove.n_trees,
-        )
-
-    def _compute(self, task: Callable[..., Any], arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
-        """Return futures of a function of each partition, which is loaded where it is needed."""
-        names = self.table.names
-        tasks = [
-            dask.delayed(task)(number, X, y, names, *more)
-            for number, ((X, y), more) in enumerate(zip(self.table.pairs, arguments, strict=True))
-        ]
-        return list(self.client.compute(tasks))
-
-    def _gather(self, futures: list[Any]) -> list[Any]:
-        """Return results, or an error if the workers have too little memory for them."""
-        self.watch.until_done(futures)
-        return list(self.client.gather(futures))
-
-    def _survey(self) -> tuple[int, int, LabelSums]:
-        n_parts = len(self.table.pairs)
-        found = self._gather(self._compute(tasks.survey, [()] * n_parts))
-        self.lengths = [0 if one is None else one.sums.n_rows for one in found]
+    def survey(self) -> Survey:
+        self._watch.refuse_small_workers()
+        found = self._gather(self._compute(tasks.survey, [()] * len(self._table.pairs)))
+        self._lengths = [0 if one is None else one.sums.n_rows for one in found]
         known = [one for one in found if one is not None]
         if not known:
             raise ValueError("There are no rows: all partitions are empty.")
-        if sum(self.lengths) > _MOST_ROWS:
+        if sum(self._lengths) > _MOST_ROWS:
             raise ValueError(
-                f"There are {sum(self.lengths):,} rows, and at most {_MOST_ROWS:,} can be fitted: "
-                "take a sample of them."
+                f"There are {sum(self._lengths):,} rows, and at most {_MOST_ROWS:,} can be "
+                "fitted: take a sample of them."
             )
         widths = {len(one.low) for one in known}
         if len(widths) > 1:
             raise ValueError(f"Partitions have different numbers of columns: {sorted(widths)}.")
-        forest = self.forest
-        n_features = widths.pop()
-        forest.n_features_in_ = n_features
-        if self.table.names is not None:
-            forest.feature_names_in_ = np.array(self.table.names, dtype=object)
-        forest._seen_range = (
+        seen = (
             np.min([one.low for one in known], axis=0),
             np.max([one.high for one in known], axis=0),
         )
-        self.label_range = (
+        self._label_range = (
             min(one.lowest_label for one in known),
             max(one.highest_label for one in known),
         )
         sums = _total([one.sums for one in known])
-        self.tell("rows", sums.n_rows)
-        return sums.n_rows, n_features, sums
+        self._n_features = widths.pop()
+        self._tell("rows", sums.n_rows)
+        self._watch.refuse_too_many_rows(
+            sums.n_rows, self._n_features, self._parameters.n_estimators
+        )
+        return Survey(seen, sums, True)
 
-    def _limit_labels(self, sums: LabelSums) -> LabelSums:
-        """Return the sums of the labels as they are learned."""
-        limits = self.forest._label_limits
-        lowest, highest = self.label_range
+    def rows_for_scaling(self, parameters: Parameters, random: np.random.Generator) -> Numbers:  # noqa: ARG002
+        if parameters.posterior.kind != PRUNED and not parameters.robust:
+            return NO_ROWS
+        n_rows = sum(self._lengths)
+        return np.arange(0, n_rows, -(-n_rows // _SAMPLED_ROWS))
+
+    def rows_for_weights(self, held: Numbers, random: np.random.Generator) -> Numbers:
+        n_rows = sum(self._lengths)
+        drawn = random.choice(n_rows, min(n_rows, 2 * MOST_WEIGHING_ROWS), replace=False)
+        free = np.setdiff1d(drawn, held)
+        return random.choice(free, min(len(free), MOST_WEIGHING_ROWS), replace=False)
+
+    def fetch(self, *numbers: Numbers) -> None:
+        """Fetch all that is asked for in one pass."""
+        self._fetched = np.unique(np.concatenate(numbers))
+        if len(self._fetched) == 0:
+            self._rows, self._labels = np.empty((0, self._n_features)), np.empty(0)
+            return
+        chosen = [(local,) for local in self._local(self._fetched)]
+        found = self._gather(self._compute(tasks.pick, chosen))
+        self._rows = np.concatenate([rows for rows, _ in found if len(rows) > 0])
+        self._labels = np.concatenate([labels for _, labels in found])
+
+    def pick(self, numbers: Numbers) -> Rows:
+        places = np.searchsorted(self._fetched, numbers)
+        return self._rows[places], self._labels[places]
+
+    def some_labels(self, scaling_rows: Numbers) -> NDArray[np.float64]:
+        return self.pick(scaling_rows)[1]
+
+    def limit_labels(self, limits: LabelLimits) -> LabelSums | None:
+        self._limits = limits
+        self._labels = limits.apply(self._labels)
+        lowest, highest = self._label_range
         if limits.low <= lowest and highest <= limits.high:
-            return sums
-        warn_of_limits(limits, stacklevel=5)
-        found = self._gather(self._compute(tasks.sum_labels, [(limits,)] * len(self.lengths)))
+            return None
+        warn_of_limits(limits)
+        found = self._gather(self._compute(tasks.sum_labels, [(limits,)] * len(self._lengths)))
         return _total([one for one in found if one is not None])
 
-    def _local(self, numbers: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+    def subtract_trend(self, held: Numbers, seen: Range) -> tuple[Trend, LabelSums]:
+        raise NotImplementedError("A distributed fit has no trend.")
+
+    def use(self, scaling: Scaling, held: Numbers) -> None:
+        self._scaling = scaling
+        self._held_rows = scaling.apply(self.pick(np.sort(held))[0])
+        self._held_labels = self.pick(np.sort(held))[1]
+        self.hold_out(np.sort(held))
+
+    def hold_out(self, numbers: Numbers) -> None:
+        """Scale the rows in use on their workers."""
+        self._held = numbers
+        if len(numbers) == 0:
+            self._held_rows, self._held_labels = self._held_rows[:0], self._held_labels[:0]
+        local = self._local(numbers)
+        used = [length - len(one) for length, one in zip(self._lengths, local, strict=True)]
+        starts = np.cumsum([0, *used[:-1]]).tolist()
+        arguments = [
+            (one, start, self._scaling, self._limits)
+            for one, start in zip(local, starts, strict=True)
+        ]
+        self._n_used = sum(used)
+        self._parts = self._compute(tasks.scale, arguments)
+        self._watch.until_done(self._parts)
+
+    def held(self) -> tuple[NDArray[np.float32], NDArray[np.float64]]:
+        return self._held_rows, self._held_labels
+
+    def grow(
+        self,
+        growth: Settings,
+        model: Hyperparameters,
+        states: NDArray[np.uint64],
+    ) -> tuple[Grove, NDArray[np.uint64], int]:
+        cluster = Cluster(self._client, self._watch, self._parts, self._n_used, self._n_features)
+        grove = cluster.grow(growth, states, self._block_rows, self._keep_rows, self._tell)
+        # Other streams for whatever is sampled next.
+        seed = np.random.SeedSequence(states.ravel().tolist())
+        n_jobs = self._parameters.n_jobs
+        in_threads(lambda number: renew(grove, number, growth, model), grove.n_trees, n_jobs)
+        return grove, random_states(seed, len(states)), self._n_used
+
+    def join_held(self, state: ForestState) -> ForestState:
+        if not self._keep_rows:
+            return state
+        found = self._gather(self._parts)
+        rows = np.concatenate([*(part.rows for part in found), self._held_rows])
+        labels = np.concatenate([*(part.labels for part in found), self._held_labels])
+        state = replace(state, rows=rows, labels=labels)
+        if len(self._held_labels) > 0:
+            n_jobs, end = self._parameters.n_jobs, self._n_used + len(self._held_labels)
+            state = replace(state, grove=linked(state.grove), n_rows=end)
+            if not state.grove.has_room(end):
+                state = with_own_trees(state, n_jobs)
+            extend_trees(state, end, is_due=False, n_jobs=n_jobs)
+        return state
+
+    def finished(self, state: ForestState) -> ForestState:
+        """Drop what only learning needs, if rows are not kept: as ``freeze``, but without a copy.
+
+        Nobody else has these arrays.
+        """
+        if self._keep_rows:
+            return state
+        likelihoods, grove = state.find_log_likelihoods(), state.grove
+        bare = grove._replace(
+            tallies=grove.tallies[:, :1].copy(), row_numbers=grove.row_numbers[:, :0].copy()
+        )
+        moments = state.label_moments._replace(n_rows=self._n_used)
+        return replace(
+            state.dropping_rows(bare), log_likelihoods=likelihoods, label_moments=moments
+        )
+
+    def _compute(self, task: Callable[..., Any], arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
+        """Return futures of a function of each partition, which is loaded where it is needed."""
+        names = self._table.names
+        tasks = [
+            dask.delayed(task)(number, X, y, names, *more)
+            for number, ((X, y), more) in enumerate(zip(self._table.pairs, arguments, strict=True))
+        ]
+        return list(self._client.compute(tasks))
+
+    def _gather(self, futures: list[Any]) -> list[Any]:
+        """Return results, or raise an error if the workers have too little memory for them."""
+        self._watch.until_done(futures)
+        return list(self._client.gather(futures))
+
+    def _local(self, numbers: Numbers) -> list[Numbers]:
         """Return numbers within each partition, of rows that are numbered from first to last."""
-        ends = np.cumsum(self.lengths)
-        starts = ends - self.lengths
+        ends = np.cumsum(self._lengths)
+        starts = ends - self._lengths
         return [
             numbers[(numbers >= start) & (numbers < end)] - start
             for start, end in zip(starts, ends, strict=True)
         ]
-
-    def _fetch(self, numbers: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return some rows, with their labels, in the order of their numbers, which ascend."""
-        if len(numbers) == 0:
-            return np.empty((0, self.forest.n_features_in_)), np.empty(0)
-        chosen = [(local,) for local in self._local(numbers)]
-        found = self._gather(self._compute(tasks.pick, chosen))
-        rows = [rows for rows, _ in found if len(rows) > 0]
-        return np.concatenate(rows), np.concatenate([labels for _, labels in found])
-
-    def _scale(self, held: NDArray[np.int64]) -> list[Any]:
-        local = self._local(held)
-        used = [length - len(one) for length, one in zip(self.lengths, local, strict=True)]
-        starts = np.cumsum([0, *used[:-1]]).tolist()
-        forest = self.forest
-        scaling = forest._scaling, forest._warp, forest._label_limits
-        arguments = [(one, start, *scaling) for one, start in zip(local, starts, strict=True)]
-        self.used = used
-        parts = self._compute(tasks.scale, arguments)
-        self.watch.until_done(parts)
-        # Work on a part goes to where it is, unless that worker is lost: Dask alone would move
-        # parts, and what was sorted for others, to whoever is free.
-        where = self.client.who_has(parts)
-        self.homes = [tuple(where[part.key]) for part in parts]
-        return parts
-
-    def _at_home(
-        self, task: Callable[..., Any], numbers: Sequence[int], *arguments: list[Any], **more: Any
-    ) -> list[Any]:
-        """Return futures of work on parts, whose numbers are given."""
-        places: dict[tuple[str, ...], list[int]] = {}
-        for place, number in enumerate(numbers):
-            places.setdefault(self.homes[number], []).append(place)
-        found: list[Any] = [None] * len(numbers)
-        for home, mine in places.items():  # a call for each part would take longer than the work
-            futures = self.client.map(
-                task,
-                *([argument[place] for place in mine] for argument in arguments),
-                pure=False,
-                workers=list(home) or None,
-                allow_other_workers=len(home) > 0,
-                **more,
-            )
-            for place, future in zip(mine, futures, strict=True):
-                found[place] = future
-        return found
-
-    def _for_each_part(self, task: Callable[..., Any], states: list[Any], **more: Any) -> list[Any]:
-        """Return futures of a function of each part, and of the blocks that its rows are in."""
-        return self._at_home(task, range(len(self.parts)), self.parts, states, **more)
-
-    def _grow(self, n_features: int) -> Grove:
-        forest = self.forest
-        seeds = [tuple(int(word) for word in state) for state in forest._random_states]
-        settings = forest._settings
-        tops = [
-            Top(
-                seed,
-                n_features,
-                settings.min_samples_split,
-                settings.lifetime,
-                settings.n_candidate_splits,
-                self.block_rows,
-            )
-            for seed in seeds
-        ]
-        all_parts = range(len(self.parts))
-        states = self._at_home(tasks.first_blocks, all_parts, self.parts, n_trees=len(tops))
-        waiting = dict.fromkeys(range(len(tops)), 0)
-        while waiting:
-            self.n_rounds += 1
-            asked = [
-                (number, first, tops[number].n_blocks - first) for number, first in waiting.items()
-            ]
-            reports = self._reduce(tasks.report_blocks, states, asked)
-            drawn = {
-                number: candidates
-                for (number, _, _), news in zip(asked, reports, strict=True)
-                if (candidates := tops[number].draw(news)) is not None
-            }
-            lefts: dict[int, Left | None] = dict.fromkeys(drawn)
-            if drawn and settings.n_candidate_splits > 1:
-                found = self._reduce(tasks.look_left_of_cuts, states, list(drawn.items()))
-                lefts = dict(zip(drawn, found, strict=True))
-            waiting = {number: tops[number].n_blocks for number in drawn}
-            cuts = {
-                number: tops[number].cut(candidates, lefts[number])
-                for number, candidates in drawn.items()
-            }
-            if cuts:
-                states = self._for_each_part(tasks.advance, states, cuts=cuts)
-            self.tell("rounds", self.n_rounds)
-        return self._grow_subtrees(tops, states, n_features)
-
-    def _reduce(self, task: Callable[..., Any], states: list[Any], asked: list[Any]) -> list[Any]:
-        """Return what all partitions say together, joined on the way by the workers."""
-        futures = self._for_each_part(task, states, asked=asked)
-        while len(futures) > 1:
-            futures = [
-                self.client.submit(tasks.join, futures[first : first + _FAN_IN], pure=False)
-                for first in range(0, len(futures), _FAN_IN)
-            ]
-        found: list[Any] = self._gather(futures)[0]
-        return found
-
-    def _grow_subtrees(self, tops: list[Top], states: list[Any], n_features: int) -> Grove:
-        grove = allocate_grove(len(tops), self.n_used, n_features, is_linked=False)
-        if not self.keep_rows:
-            grove = grove._replace(row_numbers=grove.row_numbers[:, :0])
-        workers = self.client.scheduler_info(n_workers=-1)["workers"].values()
-        n_at_once = self._trees_at_once(workers, n_features)
-        n_groups = -(-2 * sum(worker["nthreads"] for worker in workers) // n_at_once)
-        started = deque(
-            self._start_subtrees(number, top, states, n_groups)
-            for number, top in enumerate(tops[:n_at_once])
-        )
-        for number, top in enumerate(tops):
-            grown, in_leaves = started.popleft()
-            self.watch.until_done(grown)
-            following = number + n_at_once
-            if following < len(tops):  # which goes on while this one is fetched
-                started.append(self._start_subtrees(following, tops[following], states, n_groups))
-            leaf_rows = {}
-            if self.keep_rows:
-                found = self._gather(in_leaves)
-                for place, block in enumerate(top.blocks_of(LEAF)):
-                    leaf_rows[block] = np.concatenate([one[place] for one in found])
-            room = grove.room(number)
-            joining = Joining(top, room, grove.row_numbers[number])
-            joining.add({}, leaf_rows)
-            for group in grown:  # one after the other: all of them would take twice the memory
-                joining.add(self.client.gather(group), leaf_rows)
-            grove.sizes[number] = joining.finish()
-            for array in room:
-                release(array[joining.n_nodes :])
-            self.tell("trees", number + 1)
-        return grove
-
-    def _trees_at_once(self, workers: Collection[dict[str, Any]], n_features: int) -> int:
-        """Return how many trees' rows workers can sort at once: the more, the fewer tasks."""
-        at_hand = min((worker["memory_limit"] or _FEW_BYTES for worker in workers), default=0)
-        each_tree = 1.2 * bytes_of_row(n_features) * self.n_used / max(len(workers), 1)
-        return int(np.clip(_MEMORY_TO_SORT * at_hand // each_tree, 1, self.forest.n_estimators))
-
-    def _start_subtrees(
-        self, number: int, top: Top, states: list[Any], n_groups: int
-    ) -> tuple[list[Any], list[Any]]:
-        """Return futures of the subtrees of one tree, and of the rows in leaves of its top."""
-        groups = _in_groups(top.blocks_of(CLOSED), top.reports.n_rows, n_groups)
-        split, grown = [], []
-        if groups:
-            split = self._for_each_part(
-                tasks.split, states, number=number, groups=groups, keep_rows=self.keep_rows
-            )
-        n_parts = len(split)
-        pieces = self._at_home(
-            getitem,
-            list(range(n_parts)) * len(groups),
-            split * len(groups),
-            [group for group in range(len(groups)) for _ in range(n_parts)],
-        )
-        for group, blocks in enumerate(groups):
-            mine = pieces[group * n_parts : (group + 1) * n_parts]
-            seeds = {
-                int(block): (top.start_time[block], top.random_state(block)) for block in blocks
-            }
-            grown.append(
-                self.client.submit(tasks.grow_group, mine, seeds, self.forest._settings, pure=False)
-            )
-        in_leaves = []
-        if self.keep_rows:
-            in_leaves = self._for_each_part(
-                tasks.rows_of, states, number=number, wanted=top.blocks_of(LEAF)
-            )
-        return grown, in_leaves
-
-    def _finish(self, held_rows: NDArray[np.float32], held_labels: NDArray[np.float64]) -> None:
-        """Let the rows that were held back join, and keep what is to be kept."""
-        forest = self.forest
-        n_held = len(held_labels)
-        forest._rows, forest._labels = held_rows[:0], held_labels[:0]
-        if self.keep_rows:
-            found = self._gather(self.parts)
-            forest._rows = np.concatenate([*(part.rows for part in found), held_rows])
-            forest._labels = np.concatenate([*(part.labels for part in found), held_labels])
-            if n_held > 0:
-                forest._grove = linked(forest._grove)
-                end = self.n_used + n_held
-                forest.n_samples_seen_ = end
-                forest._make_room_in_trees(end)
-                forest._extend_all(end, is_due=False)
-        forest._maximise_evidence()
-        if not self.keep_rows:
-            if forest._settings.posterior == HIERARCHICAL:
-                forest._log_likelihoods = np.array(
-                    [
-                        log_likelihood(forest._grove, number, forest._hyperparameters())
-                        for number in range(forest._grove.n_trees)
-                    ]
-                )
-            grove = forest._grove
-            # As ``freeze`` does, but without a copy: nobody else has these arrays.
-            forest._grove = grove._replace(
-                tallies=grove.tallies[:, :1].copy(), row_numbers=grove.row_numbers[:, :0].copy()
-            )
-            forest._label_sums = forest._label_sums._replace(n_rows=self.n_used)
 
 
 def _total(sums: list[LabelSums]) -> LabelSums:
@@ -458,13 +294,3 @@ def _total(sums: list[LabelSums]) -> LabelSums:
     for one in sums[1:]:
         total = total.plus(one)
     return total
-
-
-def _in_groups(blocks: list[int], counts: NDArray[np.int64], n_groups: int) -> list[list[int]]:
-    """Divide blocks into groups of about the same number of rows, and keep their order."""
-    middles = np.cumsum(counts[blocks]) - counts[blocks] / 2
-    group = (middles * n_groups / counts[blocks].sum()).astype(np.int64)
-    return [
-        [block for block, mine in zip(blocks, group, strict=True) if mine == number]
-        for number in np.unique(group)
-    ]

@@ -37,7 +37,7 @@ def predict(
     dask DataFrame or array
         With the columns ``prediction``, ``std`` and such as ``q0.05``.
     """
-    check_is_fitted(forest, "_grove")
+    check_is_fitted(forest)
     levels = np.atleast_1d(np.asarray(quantiles, dtype=np.float64))
     if not np.all((levels > 0.0) & (levels < 1.0)):
         raise ValueError(f"quantiles must be between 0 and 1, got {quantiles!r}.")

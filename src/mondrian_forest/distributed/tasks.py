@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._core.arrays.vector import padded_width
-from .._core.features import scale_rows, survey_features, survey_labels
+from .._core.features import survey_features, survey_labels
 from .._core.growth.learn import Settings, allocate_grove
 from .._core.growth.top import (
     Candidates,
@@ -27,7 +27,8 @@ from .._core.growth.top import (
     sort_by_block,
 )
 from .._core.labels.posterior import LabelSums
-from .._forest.outliers import LabelLimits, Warp
+from .._forest.label_limits import LabelLimits
+from .._forest.scaling import Scaling
 from .collections import plain
 
 
@@ -87,23 +88,16 @@ def scale(
     names: Any,
     held: NDArray[np.int64],
     first: int,
-    scaling: tuple[float, NDArray[np.float64], NDArray[np.float64]],
-    warp: Warp | None,
+    scaling: Scaling,
     limits: LabelLimits,
 ) -> Part:
-    """Return the rows of a partition as the trees see them, but for those that are held back."""
+    """Return the rows of a partition as the trees see them, but for those that are held out."""
     table, labels = plain(number, X, y, names)
     is_used = np.ones(len(table), bool)
     is_used[held] = False
-    n_features = len(scaling[1])
-    rows = np.empty((int(is_used.sum()), n_features), np.float32)
+    rows = np.empty((int(is_used.sum()), len(scaling.weights)), np.float32)
     if len(rows) > 0:
-        used = np.ascontiguousarray(table[is_used])
-        if warp is not None:
-            # Arrays that come over the network cannot be written to; kernels would be compiled
-            # once more for that.
-            used = Warp._make(np.require(array, requirements="W") for array in warp).apply(used)
-        scale_rows(used, *scaling, rows)
+        scaling.writeable().apply(np.ascontiguousarray(table[is_used]), rows)
     return Part(rows, limits.apply(labels[is_used]), first)
 
 

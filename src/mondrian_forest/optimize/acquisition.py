@@ -19,6 +19,7 @@ from .._core.arrays.tree import NO_CHILD, Tree
 from .._core.labels.posterior import EMPIRICAL, PRUNED
 from .._core.labels.pruned import count_of
 from .._forest.sharing import read
+from .._forest.state import ForestState
 from ..distribution import PredictiveDistribution
 from ..forest import MondrianForestRegressor
 
@@ -123,21 +124,20 @@ def thompson_sample(
     -------
     ndarray of shape (n_rows,)
     """
-    return read(forest, lambda view: _drawn(view, X, check_random_state(random_state)))
+    return read(forest, lambda state: _drawn(state, X, check_random_state(random_state)))
 
 
-def _drawn(forest: MondrianForestRegressor, X: Values, random: np.random.RandomState) -> Values:
-    trees = forest.trees_
-    tree = trees[random.randint(len(trees))]
-    rows = forest._scale(np.asarray(X, dtype=np.float64))
-    _, lifetime, posterior, _ = forest._settings
+def _drawn(state: ForestState, X: Values, random: np.random.RandomState) -> Values:
+    tree = state.grove.tree(random.randint(state.grove.n_trees))
+    rows = state.scaling.apply(np.asarray(X, dtype=np.float64))
+    _, lifetime, posterior, _ = state.growth
     if posterior == EMPIRICAL:
         values = _empirical_draw(tree, rows, lifetime, random)
     elif posterior == PRUNED:
         values = _pruned_draw(tree, rows, lifetime, random)
     else:
-        values = _hierarchical_draw(forest, tree, rows, random)
-    return values if forest._trend is None else values + forest._trend.at(np.asarray(X))
+        values = _hierarchical_draw(state, tree, rows, random)
+    return values if state.trend is None else values + state.trend.at(np.asarray(X))
 
 
 def _log_h(z: Values) -> Values:
@@ -257,19 +257,19 @@ def _pruned_draw(
 
 
 def _hierarchical_draw(
-    forest: MondrianForestRegressor,
+    state: ForestState,
     tree: Tree,
     rows: NDArray[np.float32],
     random: np.random.RandomState,
 ) -> Values:
     """Draw the means of all nodes from their joint posterior, then the branches that leave them."""
-    exits = _leave(tree, rows, forest._settings.lifetime, random)
-    scale = forest.prior_scale_
+    exits = _leave(tree, rows, state.growth.lifetime, random)
+    scale = state.model.prior_scale
     accumulated = scale * (1.0 - tree.nodes["share"])
     evidence_variance = 1.0 / tree.nodes["precision"]
     means = np.empty(tree.n_nodes)
     level = np.zeros(1, dtype=np.int64)
-    above, begin = np.full(1, forest.prior_mean_), np.full(1, 0.5 * scale)
+    above, begin = np.full(1, state.model.prior_mean), np.full(1, 0.5 * scale)
     while len(level):
         edge = accumulated[level] - begin
         total = edge + evidence_variance[level]
@@ -287,11 +287,11 @@ def _hierarchical_draw(
         level[1::2] += 1
     branch = random.standard_normal(tree.n_nodes)[exits.node]
     is_root = exits.parent < 0
-    first = np.where(is_root, forest.prior_mean_, means[exits.parent])
+    first = np.where(is_root, state.model.prior_mean, means[exits.parent])
     start = np.where(is_root, 0.5 * scale, accumulated[exits.parent])
     last, end = means[exits.node], accumulated[exits.node]
     at = np.where(
-        np.isinf(exits.time), end, scale / (1.0 + np.exp(-forest.prior_rate_ * exits.time))
+        np.isinf(exits.time), end, scale / (1.0 + np.exp(-state.model.prior_rate * exits.time))
     )
     share = np.divide(at - start, end - start, out=np.ones_like(at), where=end > start)
     variance = share * (end - at) + np.where(np.isinf(exits.time), 0.0, scale - at)

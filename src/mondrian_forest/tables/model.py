@@ -9,9 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from .._forest.model_file import ModelFileError
+from .._forest.posteriors import posterior_of
+from .._forest.sharing import state_of
 from ..distribution import PredictiveDistribution
-from ..forest import MondrianForestRegressor
+from ..forest import MondrianForestRegressor, load_forest, save_forest
+from ..io.container import ModelFileError
 from .encode import TableEncoder
 
 
@@ -127,12 +129,12 @@ class TableForest:
 
     def save(self, path: str | os.PathLike[str], *, rows: bool = True) -> None:
         """Write forest and encoding to a model file; see ``MondrianForestRegressor.save``."""
-        self.forest._save(path, rows=rows, table=self.encoder.to_json())
+        save_forest(self.forest, path, rows=rows, table=self.encoder.to_json())
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], *, mmap: bool = False) -> TableForest:
         """Open a file that ``save`` has written; see ``MondrianForestRegressor.load``."""
-        forest, text = MondrianForestRegressor._load(path, mmap=mmap)
+        forest, text = load_forest(path, mmap=mmap)
         if text is None:
             raise ModelFileError(
                 f"{os.fspath(path)!r} does not say how to read tables: it was saved by a forest "
@@ -156,7 +158,7 @@ def _encoder(
 
 def describe(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Return what a model file holds, of a table or of arrays."""
-    forest, text = MondrianForestRegressor._load(path, mmap=True)
+    forest, text = load_forest(path, mmap=True)
     encoder = None if text is None else _encoder(path, text, forest)
     named = getattr(forest, "feature_names_in_", None)
     names = (
@@ -166,12 +168,13 @@ def describe(path: str | os.PathLike[str]) -> dict[str, Any]:
         if named is None
         else list(named)
     )
-    low, high = forest._seen_range
+    state = state_of(forest)
+    low, high = state.seen_range
     sizes = [len(tree.nodes) for tree in forest.trees_]
     found: dict[str, Any] = {
         "file bytes": os.stat(path).st_size,
         "rows seen": forest.n_samples_seen_,
-        "can learn more": not forest._is_frozen(),
+        "can learn more": not state.is_frozen,
     }
     if encoder is not None:
         found |= {
@@ -189,14 +192,11 @@ def describe(path: str | os.PathLike[str]) -> dict[str, Any]:
         },
         "trees": len(sizes),
         "nodes": int(np.sum(sizes)),
-        "depth": int(forest._grove.depth),
-        "posterior": forest.posterior,
+        "depth": int(state.grove.depth),
+        "posterior": posterior_of(forest.posterior).name,
         "min_samples_split": forest.min_samples_split_,
-        "candidate splits": forest._settings.n_candidate_splits,
+        "candidate splits": state.growth.n_candidate_splits,
         "spread": [float(factor) for factor in forest.spread_.factor],
         "trend": forest.trend or "none",
-        "prior_mean": float(forest.prior_mean_),
-        "prior_scale": float(forest.prior_scale_),
-        "prior_rate": float(forest.prior_rate_),
-        "noise_variance": float(forest.noise_variance_),
+        **{name: float(value) for name, value in state.model._asdict().items()},
     }

@@ -1,0 +1,96 @@
+"""The parameters of a forest, checked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from .posteriors import LARGEST, SMALLEST, Posterior, posterior_of
+from .validation import check_integer, check_n_jobs, is_finite_number
+
+if TYPE_CHECKING:
+    from ..forest import MondrianForestRegressor
+
+AUTO = "auto"
+
+
+@dataclass(frozen=True, eq=False)
+class Parameters:
+    """What the user has chosen; None stands for what is found from the data."""
+
+    n_estimators: int
+    min_samples_split: int | None
+    posterior: Posterior
+    n_candidate_splits: int | None
+    """None: as many as there are features."""
+    feature_weights: NDArray[np.float64] | None
+    learns_weights: bool
+    spread: float | None
+    robust: bool
+    trend: str | None
+    feature_range: tuple[ArrayLike, ArrayLike] | None
+    n_jobs: int | None
+    random_state: Any
+
+
+def _is(value: object, word: str) -> bool:
+    return isinstance(value, str) and value == word
+
+
+def parameters_of(forest: MondrianForestRegressor) -> Parameters:
+    """Return the parameters of an estimator, or raise a ValueError in one sentence."""
+    check_integer("n_estimators must be", forest.n_estimators, 1)
+    if not _is(forest.min_samples_split, AUTO):
+        check_integer('min_samples_split must be "auto" or', forest.min_samples_split, 2)
+    check_n_jobs(forest.n_jobs)
+    posterior = posterior_of(forest.posterior)
+    if not _is(forest.n_candidate_splits, "n_features"):
+        check_integer('n_candidate_splits must be "n_features" or', forest.n_candidate_splits, 1)
+    weights = _given_weights(forest.feature_weights)
+    if not _is(forest.spread, AUTO) and not (
+        is_finite_number(forest.spread) and 1e-3 <= float(forest.spread) <= 1e3
+    ):
+        raise ValueError(
+            f'spread must be "auto" or a number from 0.001 to 1000, got {forest.spread!r}.'
+        )
+    if not isinstance(forest.robust, bool | np.bool_):
+        raise ValueError(f"robust must be True or False, got {forest.robust!r}.")
+    if forest.trend is not None and not _is(forest.trend, "linear"):
+        raise ValueError(f'trend must be None or "linear", got {forest.trend!r}.')
+    return Parameters(
+        int(forest.n_estimators),
+        None if isinstance(forest.min_samples_split, str) else int(forest.min_samples_split),
+        posterior,
+        None if isinstance(forest.n_candidate_splits, str) else int(forest.n_candidate_splits),
+        weights,
+        _is(forest.feature_weights, AUTO),
+        None if isinstance(forest.spread, str) else float(forest.spread),
+        bool(forest.robust),
+        forest.trend,
+        forest.feature_range,
+        forest.n_jobs,
+        forest.random_state,
+    )
+
+
+def _given_weights(weights: Any) -> NDArray[np.float64] | None:
+    if weights is None or _is(weights, AUTO):
+        return None
+    try:
+        values = np.asarray(weights)
+    except (TypeError, ValueError):
+        values = np.full(1, np.nan)
+    if not (
+        values.ndim == 1
+        and values.dtype.kind in "biuf"
+        and np.all((values >= 0.0) & (values <= LARGEST))
+        and values.max(initial=0.0) >= SMALLEST
+    ):
+        raise ValueError(
+            'feature_weights must be None, "auto", or numbers of which none is negative and '
+            f"not all are zero, one for each feature, got {weights!r}."
+        )
+    return values.astype(np.float64)

@@ -1,0 +1,218 @@
+"""The label models as users choose them: what is given of their hyperparameters, and the rest."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, ClassVar
+
+from sklearn.base import BaseEstimator
+
+from .._core.labels.posterior import (
+    EMPIRICAL,
+    HIERARCHICAL,
+    PRUNED,
+    Hyperparameters,
+    LabelSums,
+    heuristic_hyperparameters,
+    pruned_hyperparameters,
+)
+from .validation import is_finite_number
+
+SMALLEST, LARGEST = 1e-50, 1e50
+"""Bounds of given hyperparameters, within which no product of them overflows."""
+
+
+class Posterior(BaseEstimator):  # type: ignore[misc]
+    """What all label models have in common; hyperparameters that are None are estimated."""
+
+    name: ClassVar[str]
+    kind: ClassVar[int]
+    prior_mean: float | None
+    noise_variance: float | None
+
+    def check(self) -> None:
+        """Raise a ValueError in one sentence for the first invalid hyperparameter."""
+        if self.prior_mean is not None and not is_finite_number(self.prior_mean):
+            raise ValueError(f"prior_mean must be a number or None, got {self.prior_mean!r}.")
+        for name in ("prior_scale", "prior_rate", "noise_variance"):
+            value = getattr(self, name, None)
+            if value is not None and not (
+                is_finite_number(value) and SMALLEST <= float(value) <= LARGEST
+            ):
+                raise ValueError(
+                    f"{name} must be None or a positive number, from {SMALLEST:g} to "
+                    f"{LARGEST:g}, got {value!r}."
+                )
+
+    def given(self) -> tuple[float | None, ...]:
+        """Return the four hyperparameters, None for those that are estimated."""
+        values = (
+            getattr(self, name, None)
+            for name in ("prior_mean", "prior_scale", "prior_rate", "noise_variance")
+        )
+        return tuple(None if value is None else float(value) for value in values)
+
+    def check_labels(self, labels: LabelSums) -> None:
+        """Raise a ValueError if the labels are out of the range of float64."""
+        _, mean, squared_deviation = labels
+        if not (squared_deviation == 0.0 or 1e-290 < squared_deviation < math.inf):
+            raise ValueError("The variance of y is too large or too small for float64: rescale y.")
+        if self.prior_mean is not None and not abs(float(self.prior_mean) - mean) < 1e145:
+            raise ValueError(f"prior_mean is too far from y for float64, got {self.prior_mean!r}.")
+
+    def estimate(self, labels: LabelSums, n_features: int, resolution: float) -> Hyperparameters:
+        """Return all hyperparameters: those that are given, and the others by a heuristic."""
+        self.check_labels(labels)
+        found = self._estimate(labels, n_features, resolution)
+        if not 1e-100 < found.prior_scale / found.noise_variance < 1e100:
+            raise ValueError(
+                f"prior_scale {found.prior_scale:g} and noise_variance {found.noise_variance:g} "
+                "are too far apart for float64: give both, or rescale y."
+            )
+        return found
+
+    def _estimate(self, labels: LabelSums, n_features: int, resolution: float) -> Hyperparameters:
+        raise NotImplementedError
+
+
+class _GaussianPosterior(Posterior):
+    def _estimate(self, labels: LabelSums, n_features: int, resolution: float) -> Hyperparameters:  # noqa: ARG002
+        n_rows, mean, squared_deviation = labels
+        return heuristic_hyperparameters(n_rows, n_features, mean, squared_deviation, *self.given())
+
+
+class HierarchicalPosterior(_GaussianPosterior):
+    """The exact posterior under the paper's hierarchical Gaussian prior.
+
+    Parameters
+    ----------
+    prior_mean : float, default=None
+        Mean of the prior. None: the mean of y. With a trend, the mean of its residuals.
+    prior_scale : float, default=None
+        Twice the prior variance of a leaf's mean, gamma_1 in the paper. None: such that
+        ``prior_scale (1/2 + 1/K)`` is the mean squared deviation of y from ``prior_mean``, where
+        ``K = min(2000, 2 n_samples)``.
+    prior_rate : float, default=None
+        How fast the prior variance is used up along a branch, gamma_2 in the paper. None:
+        ``n_features / (20 log2(n_samples))``.
+    noise_variance : float, default=None
+        Variance of a label about the mean of its leaf. None: ``prior_scale / K``.
+    hyperparameters : {"heuristic", "marginal_likelihood"}, default="heuristic"
+        How those of the above that are None are found. "heuristic" is the paper's appendix B, as
+        written above. "marginal_likelihood" maximises the probability of the labels given the
+        trees.
+
+    Examples
+    --------
+    >>> from mondrian_forest import PAPER, HierarchicalPosterior, MondrianForestRegressor
+    >>> posterior = HierarchicalPosterior(noise_variance=0.1)
+    >>> forest = MondrianForestRegressor(**PAPER | {"posterior": posterior})
+    """
+
+    name = "hierarchical"
+    kind = HIERARCHICAL
+
+    def __init__(
+        self,
+        *,
+        prior_mean: float | None = None,
+        prior_scale: float | None = None,
+        prior_rate: float | None = None,
+        noise_variance: float | None = None,
+        hyperparameters: str = "heuristic",
+    ) -> None:
+        self.prior_mean = prior_mean
+        self.prior_scale = prior_scale
+        self.prior_rate = prior_rate
+        self.noise_variance = noise_variance
+        self.hyperparameters = hyperparameters
+
+    def check(self) -> None:
+        """Raise a ValueError in one sentence for the first invalid hyperparameter."""
+        super().check()
+        if not isinstance(self.hyperparameters, str) or self.hyperparameters not in (
+            "heuristic",
+            "marginal_likelihood",
+        ):
+            raise ValueError(
+                'hyperparameters must be "heuristic" or "marginal_likelihood", '
+                f"got {self.hyperparameters!r}."
+            )
+
+
+class EmpiricalPosterior(_GaussianPosterior):
+    """The mean and the variance of the labels in each node, the paper's appendix C.
+
+    Parameters
+    ----------
+    prior_mean, prior_scale, prior_rate, noise_variance : float, default=None
+        As for :class:`HierarchicalPosterior`. Only ``noise_variance`` affects predictions.
+    """
+
+    name = "empirical"
+    kind = EMPIRICAL
+
+    def __init__(
+        self,
+        *,
+        prior_mean: float | None = None,
+        prior_scale: float | None = None,
+        prior_rate: float | None = None,
+        noise_variance: float | None = None,
+    ) -> None:
+        self.prior_mean = prior_mean
+        self.prior_scale = prior_scale
+        self.prior_rate = prior_rate
+        self.noise_variance = noise_variance
+
+
+class PrunedPosterior(Posterior):
+    """An average over all prunings of each tree, with Student-t distributions in the nodes.
+
+    Parameters
+    ----------
+    prior_mean : float, default=None
+        Prior mean of the root. None: the mean of y. With a trend, the mean of its residuals.
+    prior_scale : float, default=None
+        Twice the prior variance of the labels in the root. None: twice their variance.
+    noise_variance : float, default=None
+        Variance of the error with which labels are known. It keeps densities finite where labels
+        repeat. None: a twelfth of the squared resolution of y, and at least 1e-5 of its variance.
+    """
+
+    name = "pruned"
+    kind = PRUNED
+
+    def __init__(
+        self,
+        *,
+        prior_mean: float | None = None,
+        prior_scale: float | None = None,
+        noise_variance: float | None = None,
+    ) -> None:
+        self.prior_mean = prior_mean
+        self.prior_scale = prior_scale
+        self.noise_variance = noise_variance
+
+    def _estimate(self, labels: LabelSums, n_features: int, resolution: float) -> Hyperparameters:  # noqa: ARG002
+        n_rows, mean, squared_deviation = labels
+        return pruned_hyperparameters(n_rows, mean, squared_deviation, resolution, *self.given())
+
+
+CLASSES: dict[str, type[Posterior]] = {
+    one.name: one for one in (PrunedPosterior, HierarchicalPosterior, EmpiricalPosterior)
+}
+
+
+def posterior_of(value: Any) -> Posterior:
+    """Return the label model that a name, or an object, stands for; checked."""
+    if isinstance(value, str) and value in CLASSES:
+        return CLASSES[value]()
+    if isinstance(value, Posterior):
+        value.check()
+        return value
+    names = ", ".join(map(repr, CLASSES))
+    raise ValueError(
+        f"posterior must be one of {names}, or an object such as HierarchicalPosterior(), "
+        f"got {value!r}."
+    )

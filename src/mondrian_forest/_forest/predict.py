@@ -1,0 +1,144 @@
+"""Prediction, once for all: trees, then spread, then mean function."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from joblib import delayed, effective_n_jobs
+from numpy.typing import NDArray
+
+from .._core.mixtures.mixture import Mixture
+from .._core.mixtures.predict import (
+    ForestMoments,
+    average_part,
+    find_leaves,
+    group_parts,
+    merge_parts,
+    predict_mixture,
+    predict_moments,
+)
+from .._core.spread.learn import stretch
+from .parallel import (
+    FEWEST_ROWS_FOR_THREADS,
+    in_threads,
+    n_threads_for,
+    other_processes,
+    threads,
+)
+from .scaling import slices
+from .state import ForestState
+
+_LARGEST_BLOCK = 2**17
+"""Rows that are routed through the trees together; larger blocks read each node less often."""
+_LARGEST_MIXTURE_BLOCK = 2**19
+"""The same for each thread, divided by the number of trees, where the components of all trees are
+held at once."""
+
+Table = NDArray[Any]
+
+
+def predict_mean_and_std(
+    state: ForestState, table: Table, n_jobs: int | None
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the predictive means and standard deviations of rows."""
+    found = _tree_moments(state, table, n_jobs)
+    variance = found.noise + found.posterior + found.branching + found.between_trees
+    std = np.sqrt(variance)
+    if state.trend is not None:
+        found.mean[:] += state.trend.at(table)
+    return found.mean, state.spread.factor_at(std) * std
+
+
+def predict_mean(state: ForestState, table: Table, n_jobs: int | None) -> NDArray[np.float64]:
+    """Return the predictive means of rows, which the spread leaves as they are."""
+    mean = _tree_moments(state, table, n_jobs).mean
+    if state.trend is not None:
+        mean[:] += state.trend.at(table)
+    return mean
+
+
+def _tree_moments(state: ForestState, table: Table, n_jobs: int | None) -> ForestMoments:
+    """Return what the trees say: mean and parts of the variance."""
+    ensemble = state.ensemble()
+    blocks = slices(len(table), _largest_block(_LARGEST_BLOCK, ensemble.depth))
+    elsewhere = other_processes(n_jobs) if len(table) >= FEWEST_ROWS_FOR_THREADS else None
+    if elsewhere is not None:
+        n_trees = len(ensemble.sizes)
+        parts = group_parts(ensemble, max(1, int(effective_n_jobs(n_jobs))))
+        found = []
+        for rows in blocks:
+            scaled = state.scaling.apply(table[rows])
+            each = elsewhere(delayed(average_part)(part, scaled, n_trees) for part in parts)
+            found.append(merge_parts(ensemble, each))
+    else:
+        n_threads = n_threads_for(len(table), n_jobs)
+        with threads(n_threads) as run:
+            found = [
+                predict_moments(ensemble, state.scaling.apply(table[rows]), n_threads, run)
+                for rows in blocks
+            ]
+    return join_moments(found)
+
+
+def predict_blocks(
+    state: ForestState, table: Table, n_jobs: int | None
+) -> Iterator[tuple[ForestMoments, Mixture]]:
+    """Predict distributions, block by block; threads work together on each."""
+    ensemble = state.ensemble()
+    n_threads = n_threads_for(len(table), n_jobs)
+    # Each thread has a workspace for all rows of a block, hence the same limit as for moments.
+    largest = min(_LARGEST_BLOCK, n_threads * _LARGEST_MIXTURE_BLOCK // len(ensemble.sizes))
+    with threads(n_threads) as run:
+        for rows in slices(len(table), _largest_block(max(1, largest), ensemble.depth)):
+            block = table[rows]
+            moments, mixture = predict_mixture(ensemble, state.scaling.apply(block), n_threads, run)
+            if not state.spread.changes_nothing():
+                moments = stretch(mixture, moments, state.spread)
+            if state.trend is not None:
+                trend = state.trend.at(block)
+                moments.mean[:] += trend
+                mixture.location[:] += np.repeat(trend, np.diff(mixture.offset))
+            yield moments, mixture
+
+
+def leaves_of(state: ForestState, table: Table, n_jobs: int | None) -> NDArray[np.int32]:
+    """Return the leaf of each row in each tree, shape (n_rows, n_trees)."""
+    ensemble = state.ensemble()
+    rows = state.scaling.apply(table)
+    leaves = np.empty((len(ensemble.sizes), len(rows)), dtype=np.int32)
+
+    def find(number: int) -> None:
+        nodes = ensemble.nodes[number, : ensemble.sizes[number]]
+        find_leaves(nodes, rows, leaves[number])
+
+    in_threads(find, len(leaves), n_jobs)
+    return np.ascontiguousarray(leaves.T)
+
+
+def _largest_block(largest: int, depth: int) -> int:
+    """Return how many rows to predict at a time: fewer in very deep trees.
+
+    There, a row can have as many exits as there are levels.
+    """
+    return max(1, min(largest, 2**26 // (depth + 2)))
+
+
+def join_moments(blocks: list[ForestMoments]) -> ForestMoments:
+    """Return the moments of all rows."""
+    if len(blocks) == 1:
+        return blocks[0]
+    return ForestMoments(*(np.concatenate(parts) for parts in zip(*blocks, strict=True)))
+
+
+def join_mixtures(blocks: list[Mixture]) -> Mixture:
+    """Return the mixtures of all rows."""
+    counts = np.concatenate([np.diff(block.offset) for block in blocks])
+    return Mixture(
+        np.concatenate(([0], np.cumsum(counts))),
+        np.concatenate([block.weight for block in blocks]),
+        np.concatenate([block.location for block in blocks]),
+        np.concatenate([block.scale for block in blocks]),
+        np.concatenate([block.degrees for block in blocks]),
+    )

@@ -1,0 +1,141 @@
+"""All that a fit produces: one frozen dataclass, to which the estimator holds a reference.
+
+A change makes a new state, and the estimator's reference to the old one is replaced. So an error,
+an interrupt and a reader in another thread see the old forest or the new one, never a mixture. Only
+trees and rows are too large to be copied for every new row: see ``sharing``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .._core.growth.learn import Grove, Settings, log_likelihood, trimmed, without_rows
+from .._core.labels.posterior import HIERARCHICAL, Hyperparameters, LabelSums
+from .._core.mixtures.predict import Ensemble
+from .._core.spread.learn import Spread
+from .label_limits import LabelLimits
+from .mean_function import Trend
+from .scaling import Range, Scaling
+
+
+class Unfinished(NamedTuple):
+    """Rows that are stored and have yet to join the trees."""
+
+    end: int
+    """The trees hold the rows up to this one afterwards."""
+    is_due: bool
+    """Whether hyperparameters are new, so that the label model of every node is computed anew."""
+
+
+@dataclass(frozen=True, eq=False)
+class ForestState:
+    """A fitted forest."""
+
+    feature_names: NDArray[np.object_] | None
+    """Names of the features, if the table of the fit had names."""
+    scaling: Scaling
+    """How features become the coordinates that the trees see."""
+    grove: Grove
+    """The trees."""
+    growth: Settings
+    """How trees are sampled."""
+    model: Hyperparameters
+    """The label model in the trees."""
+    trend: Trend | None
+    """What was subtracted from the labels."""
+    spread: Spread
+    """How predictive distributions are stretched."""
+
+    n_rows: int
+    """Number of rows seen."""
+    rows: NDArray[np.float32]
+    """Their coordinates, with room for more; empty in a frozen forest."""
+    labels: NDArray[np.float64]
+    """What the trees learn: labels within their limits, less the trend."""
+    random_states: NDArray[np.uint64]
+    """The random stream of each tree."""
+    label_moments: LabelSums
+    label_limits: LabelLimits
+    resolution: float
+    """The smallest difference of two labels."""
+    seen_range: Range
+    """The range of all features seen."""
+    spread_record: NDArray[np.float64]
+    """What is known about rows that were predicted before they were learned."""
+    review_at: int
+    """The number of rows at which hyperparameters and scaling are reviewed."""
+    has_rescaled: bool
+    """Whether the user has been told that the scaling was learned again."""
+    log_likelihoods: NDArray[np.float64] | None = None
+    """Log density of the labels given each tree, kept where the rows that say so are dropped."""
+    is_mapped: bool = False
+    """Whether the boxes are in a model file, where they are not checked before they are needed."""
+    unfinished: Unfinished | None = None
+
+    @property
+    def n_features(self) -> int:
+        """Number of features."""
+        return len(self.scaling.weights)
+
+    @property
+    def is_frozen(self) -> bool:
+        """Whether the rows have been dropped."""
+        return len(self.rows) < self.n_rows
+
+    @property
+    def is_hierarchical(self) -> bool:
+        """Whether the label model is the paper's."""
+        return self.growth.posterior == HIERARCHICAL
+
+    def ensemble(self) -> Ensemble:
+        """Return all that prediction needs of the trees."""
+        return ensemble_of(self.grove, self.growth, self.model)
+
+    def find_log_likelihoods(self) -> NDArray[np.float64] | None:
+        """Return the log density of the labels given each tree; the paper's model only."""
+        if not self.is_hierarchical or self.log_likelihoods is not None:
+            return self.log_likelihoods
+        grove = self.grove
+        return np.array(
+            [log_likelihood(grove, number, self.model) for number in range(grove.n_trees)]
+        )
+
+    def frozen(self) -> ForestState:
+        """Return the state without the rows, and without all that only learning needs."""
+        if self.is_frozen:
+            return self
+        return replace(
+            self.dropping_rows(without_rows(self.grove)),
+            log_likelihoods=self.find_log_likelihoods(),
+        )
+
+    def dropping_rows(self, grove: Grove) -> ForestState:
+        """Return the state with trees that hold no rows, and without the rows."""
+        return replace(
+            self,
+            grove=grove,
+            rows=self.rows[:0].copy(),
+            labels=self.labels[:0].copy(),
+            spread_record=self.spread_record[:0].copy(),
+        )
+
+    def copied(self) -> ForestState:
+        """Return a copy of all that changes in place, without the room for more."""
+        return replace(
+            self,
+            grove=trimmed(self.grove),
+            rows=self.rows[: self.n_rows].copy(),
+            labels=self.labels[: self.n_rows].copy(),
+            random_states=self.random_states.copy(),
+        )
+
+
+def ensemble_of(grove: Grove, growth: Settings, model: Hyperparameters) -> Ensemble:
+    """Return all that prediction needs of some trees."""
+    return Ensemble(
+        grove.sizes, grove.nodes, grove.boxes, grove.depth, growth.posterior, model, growth.lifetime
+    )
