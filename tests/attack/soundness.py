@@ -102,17 +102,16 @@ def assert_trees_are_whole(forest):
     """
     assert_rows_are_in_trees(forest)
     n_rows = forest.n_samples_seen_
-    rows, labels = sharing.state_of(forest).rows[:n_rows], sharing.state_of(forest).labels[:n_rows]
-    if len(rows) < n_rows:
-        return  # frozen
+    state = sharing.state_of(forest)
+    if state.is_frozen:
+        return
     for number, tree in enumerate(forest.trees_):
         check_tree_invariants(
             tree,
-            rows,
-            sharing.state_of(forest).grove.rows(number),
+            state.rows[:n_rows],
+            state.grove.rows(number),
             forest.min_samples_split_,
-            forest.lifetime,
-            labels,
+            labels=state.labels[:n_rows],
         )
 
 

@@ -17,7 +17,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from mondrian_forest import ModelFileError, MondrianForestRegressor, persistence
+from mondrian_forest import ModelFileError, MondrianForestRegressor
+from mondrian_forest._forest.model_file import DTYPES
 from mondrian_forest.io.container import _sealed, checksum, read_file, write_file
 
 SCALE = int(os.environ.get("MONDRIAN_ATTACK", "1"))
@@ -291,7 +292,7 @@ def test_forged_descriptions_do_no_harm(model, data, mmap):
 def test_forged_arrays_do_no_harm(model, data, mmap):
     """Their checksums are right."""
     _, good, bad = model
-    header, arrays = read_file(good, persistence._DTYPES)
+    header, arrays = read_file(good, DTYPES)
     for name in data.draw(st.lists(st.sampled_from(sorted(arrays)), min_size=1, max_size=2)):
         array = arrays[name]
         if array.size == 0 or data.draw(st.integers(0, 5)) == 0:

@@ -15,7 +15,7 @@ import pytest
 
 from attack.interruption import choose_events, traced
 from attack.soundness import FROZEN, SCALE, assert_sound, learn_one_more, probe, state_of, within
-from mondrian_forest import PAPER, MondrianForestRegressor
+from mondrian_forest import PAPER, HierarchicalPosterior, MondrianForestRegressor
 from mondrian_forest._core.arrays.kernel import IS_COMPILED
 
 pytestmark = [
@@ -35,7 +35,7 @@ SECONDS = 20.0
 
 SMALL = {"n_estimators": 2, "random_state": 0, "feature_weights": None, "spread": 1.0}
 SMALL_PAPER = PAPER | {"n_estimators": 2, "random_state": 0}
-EVIDENCE = SMALL_PAPER | {"hyperparameters": "marginal_likelihood"}
+EVIDENCE = SMALL_PAPER | {"posterior": HierarchicalPosterior(hyperparameters="marginal_likelihood")}
 AUTO = {"n_estimators": 2, "random_state": 0}
 
 

@@ -25,7 +25,7 @@ from attack.soundness import (
     run_child,
     state_of,
 )
-from mondrian_forest import PAPER, MondrianForestRegressor
+from mondrian_forest import PAPER, HierarchicalPosterior, MondrianForestRegressor
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc and RLIMIT_AS")
 
@@ -37,7 +37,7 @@ SMALL = {"n_estimators": 6, "random_state": 0, "feature_weights": None, "spread"
 EVIDENCE = PAPER | {
     "n_estimators": 6,
     "random_state": 0,
-    "hyperparameters": "marginal_likelihood",
+    "posterior": HierarchicalPosterior(hyperparameters="marginal_likelihood"),
 }
 GENERATOR = np.random.default_rng(0)
 X = GENERATOR.random((60_000, 2))

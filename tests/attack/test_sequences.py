@@ -31,7 +31,6 @@ shapes = st.fixed_dictionaries(
         "feature_weights": st.sampled_from([None, None, None, "auto"]),
         "spread": st.sampled_from([1.0, 1.0, "auto"]),
         "trend": st.sampled_from([None, None, "linear"]),
-        "lifetime": st.sampled_from([np.inf, 2.0]),
         "n_jobs": st.sampled_from([None, 2]),
         "random_state": seeds,
     }
