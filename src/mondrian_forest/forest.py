@@ -22,7 +22,7 @@ from ._forest.parameters import parameters_of
 from ._forest.posteriors import Posterior
 from ._forest.recipe import ArrayRows
 from ._forest.recipe import fit as fit_forest
-from ._forest.sharing import NAME, is_fitted, read, shared_by, write
+from ._forest.sharing import NAME, is_fitted, parameters_for, read, shared_by, write
 from ._forest.state import ForestState
 from ._forest.stream import learn
 from .distribution import PredictiveDistribution
@@ -250,7 +250,8 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
             not found.is_sound
         ):  # only what is plain has not been checked yet: this says what is wrong
             check_data(self, X, y)
-        return learn(state, parameters_of(self), table, labels, found)
+        is_due = state.n_rows + len(labels) >= state.review_at
+        return learn(state, parameters_for(self, is_due=is_due), table, labels, found)
 
     def freeze(self) -> MondrianForestRegressor:
         """Drop the training rows, and all that only learning needs; predictions stay the same.

@@ -16,7 +16,7 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
 from attack.soundness import FROZEN, NOT_FITTED, SCALE, assert_sound, state_of
-from mondrian_forest import MondrianForestRegressor, PrunedPosterior
+from mondrian_forest import MondrianForestRegressor
 
 seeds = st.integers(0, 2**16)
 sizes = st.sampled_from([1, 1, 2, 3, 8, 25])
@@ -41,7 +41,7 @@ harmful = st.sampled_from(
         {"spread": -1.0},
         {"posterior": "none"},
         {"n_estimators": 0},
-        {"posterior": PrunedPosterior(prior_scale=np.nan)},
+        {"robust": 3},
     ]
 )
 flaws = st.sampled_from(["NaN", "infinity", "width", "text", "no rows", "lengths", "label"])

@@ -31,8 +31,10 @@ class Survey(NamedTuple):
 
 def survey(table: NDArray[Any], labels: NDArray[np.float64], seen: Range | None) -> Survey:
     """Look over a table once; ``seen`` is the range of rows seen before."""
-    nothing = np.full(table.shape[1], np.inf)
-    low, high = (nothing, -nothing) if seen is None else (end.copy() for end in seen)
+    if seen is None:
+        low, high = np.full(table.shape[1], np.inf), np.full(table.shape[1], -np.inf)
+    else:
+        low, high = seen[0].copy(), seen[1].copy()
     all_finite = True
     for _, block in blocks_of(table):
         all_finite &= survey_features(block, low, high)

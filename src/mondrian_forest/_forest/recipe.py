@@ -376,8 +376,8 @@ class ArrayRows(Source):
         return grove, states, n_used
 
     def join_held(self, state: ForestState) -> ForestState:
-        state = replace(state, rows=self._rows, labels=self._labels, n_rows=len(self._rows))
+        state = state.but(rows=self._rows, labels=self._labels, n_rows=len(self._rows))
         if self._n_held > 0:
-            state = replace(state, grove=linked(state.grove))
+            state = state.but(grove=linked(state.grove))
             extend_trees(state, len(self._rows), is_due=False, n_jobs=self._n_jobs)
         return state

@@ -7,8 +7,8 @@ trees and rows are too large to be copied for every new row: see ``sharing``.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -76,6 +76,16 @@ class ForestState:
     """Whether the boxes are in a model file, where they are not checked before they are needed."""
     unfinished: Unfinished | None = None
 
+    def but(self, **changes: Any) -> ForestState:
+        """Return the state with some other fields.
+
+        As ``dataclasses.replace``, which takes a third of the time in which a row is learned.
+        """
+        new = object.__new__(ForestState)
+        new.__dict__.update(self.__dict__)
+        new.__dict__.update(changes)
+        return new
+
     @property
     def n_features(self) -> int:
         """Number of features."""
@@ -108,15 +118,12 @@ class ForestState:
         """Return the state without the rows, and without all that only learning needs."""
         if self.is_frozen:
             return self
-        return replace(
-            self.dropping_rows(without_rows(self.grove)),
-            log_likelihoods=self.find_log_likelihoods(),
-        )
+        dropped = self.dropping_rows(without_rows(self.grove))
+        return dropped.but(log_likelihoods=self.find_log_likelihoods())
 
     def dropping_rows(self, grove: Grove) -> ForestState:
         """Return the state with trees that hold no rows, and without the rows."""
-        return replace(
-            self,
+        return self.but(
             grove=grove,
             rows=self.rows[:0].copy(),
             labels=self.labels[:0].copy(),
@@ -125,8 +132,7 @@ class ForestState:
 
     def copied(self) -> ForestState:
         """Return a copy of all that changes in place, without the room for more."""
-        return replace(
-            self,
+        return self.but(
             grove=trimmed(self.grove),
             rows=self.rows[: self.n_rows].copy(),
             labels=self.labels[: self.n_rows].copy(),

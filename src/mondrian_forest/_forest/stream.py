@@ -12,7 +12,6 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -54,15 +53,16 @@ def learn(
     is_due = end >= state.review_at
     if is_due:
         parameters.posterior.check_labels(moments)
-    state = replace(state, random_states=state.random_states.copy())
+    state = state.but(
+        random_states=state.random_states.copy(), seen_range=found.range, label_moments=moments
+    )
     if parameters.spread is None:
         state = _with_current_spread(state, table, labels, n_jobs)
-    state = replace(state, seen_range=found.range, label_moments=moments)
     must_resample = False
     if is_due and parameters.feature_range is None and state.scaling.is_outgrown(found.range):
         state = _told_of_rescaling(state)
         scaling, rows = state.scaling.widened(found.range, state.rows, begin)
-        state = replace(state, scaling=scaling, rows=rows)
+        state = state.but(scaling=scaling, rows=rows)
         must_resample = True
     state = _stored(state, table, labels)
     if is_due:
@@ -76,7 +76,7 @@ def learn(
         return with_most_evidence(state, parameters.posterior, n_jobs) if is_due else state
     if not state.grove.has_room(end):
         state = with_own_trees(state, n_jobs)
-    state = replace(state, unfinished=Unfinished(end, is_due))
+    state = state.but(unfinished=Unfinished(end, is_due))
     if is_due and seeks_evidence(parameters.posterior, state.growth, end):
         # The evidence has to see the rows in the trees, which nobody else may know then.
         state = finish(with_own_trees(state, n_jobs), n_jobs)
@@ -110,7 +110,7 @@ def _with_current_spread(
         labels[scored],
         n_jobs,
     )
-    return replace(state, spread=spread, spread_record=record)
+    return state.but(spread=spread, spread_record=record)
 
 
 def _stored(state: ForestState, table: NDArray[Any], labels: NDArray[np.float64]) -> ForestState:
@@ -122,7 +122,7 @@ def _stored(state: ForestState, table: NDArray[Any], labels: NDArray[np.float64]
         rows, stored = enlarge(rows, room), enlarge(stored, room)
     state.scaling.apply(table, rows[begin:end])
     stored[begin:end] = labels
-    return replace(state, rows=rows, labels=stored, n_rows=end)
+    return state.but(rows=rows, labels=stored, n_rows=end)
 
 
 def _reviewed(state: ForestState, parameters: Parameters) -> tuple[ForestState, bool]:
@@ -134,15 +134,15 @@ def _reviewed(state: ForestState, parameters: Parameters) -> tuple[ForestState, 
     rewarped = state.scaling.rewarped(state.rows, state.n_rows)
     if rewarped is not None:
         state = _told_of_rescaling(state)
-        state = replace(state, scaling=rewarped[0], rows=rewarped[1])
+        state = state.but(scaling=rewarped[0], rows=rewarped[1])
         is_changed = True
     if state.trend is None:  # else the stored labels are not those that were given
         if parameters.robust:
             state, is_limited = _with_limited_labels(state)
             is_changed |= is_limited
-        state = replace(state, resolution=resolution_of(state.labels[: state.n_rows]))
+        state = state.but(resolution=resolution_of(state.labels[: state.n_rows]))
     model = parameters.posterior.estimate(state.label_moments, state.n_features, state.resolution)
-    state = replace(state, model=model, review_at=review_at(state.label_moments.n_rows))
+    state = state.but(model=model, review_at=review_at(state.label_moments.n_rows))
     return state, is_changed
 
 
@@ -150,13 +150,13 @@ def _with_limited_labels(state: ForestState) -> tuple[ForestState, bool]:
     """Find the limits of labels again; return also whether stored labels lie outside."""
     known = state.labels[: state.n_rows]
     limits = learn_limits(known)
-    state = replace(state, label_limits=limits)
+    state = state.but(label_limits=limits)
     learned = limits.apply(known)
     if learned is known:
         return state, False
     warn_of_limits(limits)
     labels = enlarge(learned, len(state.labels))
-    return replace(state, labels=labels, label_moments=moments_of(learned)), True
+    return state.but(labels=labels, label_moments=moments_of(learned)), True
 
 
 def _must_reweigh(state: ForestState, parameters: Parameters, begin: int, end: int) -> bool:
@@ -176,7 +176,7 @@ def _reweighed(state: ForestState, parameters: Parameters) -> ForestState:
     rows = state.scaling.unweighted(state.rows[chosen])
     weights = weights_of(rows, state.labels[chosen], parameters, random)
     scaling, moved = state.scaling.reweighed(weights, state.rows, n_rows)
-    return replace(state, scaling=scaling, rows=moved)
+    return state.but(scaling=scaling, rows=moved)
 
 
 def _told_of_rescaling(state: ForestState) -> ForestState:
@@ -187,4 +187,4 @@ def _told_of_rescaling(state: ForestState) -> ForestState:
             "sampled anew, now and whenever this happens again; feature_range avoids it.",
             WIDEST,
         )
-    return replace(state, has_rescaled=True)
+    return state.but(has_rescaled=True)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 from joblib import delayed
 from numpy.typing import NDArray
@@ -75,7 +73,7 @@ def resampled(state: ForestState, n_jobs: int | None) -> ForestState:
         state.rows, state.labels, state.n_rows, state.growth, state.model,
         state.random_states, n_jobs,
     )  # fmt: skip
-    return replace(state, grove=grove)
+    return state.but(grove=grove)
 
 
 def extend_trees(state: ForestState, end: int, *, is_due: bool, n_jobs: int | None) -> None:
@@ -109,7 +107,7 @@ def finish(state: ForestState, n_jobs: int | None) -> ForestState:
     if state.unfinished is None:
         return state
     extend_trees(state, state.unfinished.end, is_due=state.unfinished.is_due, n_jobs=n_jobs)
-    return replace(state, unfinished=None)
+    return state.but(unfinished=None)
 
 
 def with_own_trees(state: ForestState, n_jobs: int | None) -> ForestState:
@@ -123,14 +121,14 @@ def with_own_trees(state: ForestState, n_jobs: int | None) -> ForestState:
             raise ModelFileError(
                 f"The model file has changed since it was loaded with mmap=True: {fault}."
             )
-    return replace(state, grove=new, is_mapped=False)
+    return state.but(grove=new, is_mapped=False)
 
 
 def renewed(state: ForestState, model: Hyperparameters, n_jobs: int | None) -> ForestState:
     """Compute the label model of every node anew, in place; return the state with that model."""
     grove = state.grove
     in_threads(lambda number: renew(grove, number, state.growth, model), grove.n_trees, n_jobs)
-    return replace(state, model=model)
+    return state.but(model=model)
 
 
 def seeks_evidence(posterior: Posterior, growth: Settings, n_rows: int) -> bool:

@@ -10,7 +10,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -240,10 +239,10 @@ class ClusterRows(Source):
         found = self._gather(self._parts)
         rows = np.concatenate([*(part.rows for part in found), self._held_rows])
         labels = np.concatenate([*(part.labels for part in found), self._held_labels])
-        state = replace(state, rows=rows, labels=labels)
+        state = state.but(rows=rows, labels=labels)
         if len(self._held_labels) > 0:
             n_jobs, end = self._parameters.n_jobs, self._n_used + len(self._held_labels)
-            state = replace(state, grove=linked(state.grove), n_rows=end)
+            state = state.but(grove=linked(state.grove), n_rows=end)
             if not state.grove.has_room(end):
                 state = with_own_trees(state, n_jobs)
             extend_trees(state, end, is_due=False, n_jobs=n_jobs)
@@ -261,9 +260,7 @@ class ClusterRows(Source):
             tallies=grove.tallies[:, :1].copy(), row_numbers=grove.row_numbers[:, :0].copy()
         )
         moments = state.label_moments._replace(n_rows=self._n_used)
-        return replace(
-            state.dropping_rows(bare), log_likelihoods=likelihoods, label_moments=moments
-        )
+        return state.dropping_rows(bare).but(log_likelihoods=likelihoods, label_moments=moments)
 
     def _compute(self, task: Callable[..., Any], arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
         """Return futures of a function of each partition, which is loaded where it is needed."""
