@@ -13,7 +13,7 @@ import pytest
 
 from mondrian_forest._core.arrays.tree import NO_CHILD
 from mondrian_forest._core.growth.learn import allocate_grove, renew
-from mondrian_forest._core.labels.posterior import tally_labels
+from mondrian_forest._core.labels.tallies import tally_labels
 from trees import paper_forest
 
 DEPTH = 100_000
@@ -60,7 +60,7 @@ def deep_forest():
     tree = grove.tree(0)
     ordered = forest._labels[grove.rows(0).order]
     tally_labels(tree.nodes, tree.tallies, ordered, 0, tree.n_nodes)
-    renew(grove, 0, forest._settings, forest._hyperparameters())
+    renew(grove, 0, forest._label_model())
     forest._grove = grove
     assert forest.trees_[0].depth == DEPTH
     return pickle.dumps(forest)
@@ -90,7 +90,7 @@ def check_nodes(forest):
     assert (tree.upper[left, 0] <= tree.threshold[inner]).all()
     assert (tree.threshold[inner] < tree.lower[left + 1, 0]).all()
     found = tree.nodes.copy()
-    renew(forest._grove, 0, forest._settings, forest._hyperparameters())
+    renew(forest._grove, 0, forest._label_model())
     for field in ("share", "location", "precision"):
         np.testing.assert_allclose(found[field], tree.nodes[field], rtol=1e-9)
 

@@ -6,7 +6,7 @@ import pytest
 
 from mondrian_forest._core.arrays.rng import random_states
 from mondrian_forest._core.growth.learn import Grove
-from mondrian_forest._core.labels.posterior import log_marginal_likelihood
+from mondrian_forest._core.labels.hierarchical import log_marginal_likelihood
 from trees import give_labels, grow, paper_forest
 
 
@@ -77,9 +77,9 @@ def test_log_marginal_likelihood_is_that_of_each_tree():
     states = random_states(np.random.SeedSequence(entropy.tolist()), 2)
     for state, expected in zip(states, forest.log_marginal_likelihood_, strict=True):
         tree, row_lists = grow(rows, 10, state=state)
-        prior = forest._hyperparameters()
+        prior = forest._label_model()
         give_labels(tree, row_lists, y, prior)
-        assert log_marginal_likelihood(tree.nodes, tree.tallies, prior) == expected
+        assert log_marginal_likelihood(prior, tree.nodes, tree.tallies) == expected
 
 
 @pytest.mark.parametrize("posterior", ["hierarchical", "empirical"])

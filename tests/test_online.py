@@ -58,7 +58,7 @@ def test_trees_and_evidence_are_sound_at_any_time(chunk, posterior):
                 labels=y[:seen],
             )
             found = tree.nodes.copy()
-            renew(model._grove, number, model._settings, model._hyperparameters())
+            renew(model._grove, number, model._label_model())
             for field in ("share", "location", "precision"):
                 np.testing.assert_allclose(found[field], tree.nodes[field], rtol=1e-9)
 

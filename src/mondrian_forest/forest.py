@@ -25,7 +25,7 @@ from ._core.features import FARTHEST, is_finite, scale_rows, survey_features, su
 from ._core.growth.learn import (
     MOST_CANDIDATES,
     Grove,
-    Settings,
+    Growth,
     allocate_grove,
     allocate_to_grow,
     copy_tree,
@@ -40,16 +40,9 @@ from ._core.growth.learn import (
     trimmed,
     without_rows,
 )
+from ._core.labels import MODELS, Hierarchical, LabelModel, ModelClass
 from ._core.labels.evidence import TUNABLE, evidence_and_gradient, maximise_evidence
-from ._core.labels.posterior import (
-    EMPIRICAL,
-    HIERARCHICAL,
-    PRUNED,
-    Hyperparameters,
-    LabelSums,
-    heuristic_hyperparameters,
-    pruned_hyperparameters,
-)
+from ._core.labels.model import LabelSums, Summary
 from ._core.mixtures.mixture import Mixture
 from ._core.mixtures.predict import (
     Ensemble,
@@ -92,7 +85,6 @@ PAPER: dict[str, Any] = {
 }
 """The parameters that make a forest that of the paper: ``MondrianForestRegressor(**PAPER)``."""
 
-_POSTERIORS = {"hierarchical": HIERARCHICAL, "empirical": EMPIRICAL, "pruned": PRUNED}
 _LARGEST_BLOCK = 2**17
 """Rows that are routed through the trees together; larger blocks read each node less often."""
 _LARGEST_MIXTURE_BLOCK = 2**19
@@ -310,6 +302,11 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
 
     _grove: Grove
     _label_sums: LabelSums
+    _model_class: ModelClass
+    prior_mean_: float
+    prior_scale_: float
+    prior_rate_: float
+    noise_variance_: float
     spread_: Spread
     n_samples_seen_: int
     _review_at: int
@@ -405,16 +402,16 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
             min_samples_split = 2 if n_rows < _MANY_ROWS else 5
         else:
             min_samples_split = min(int(self.min_samples_split), 2**31 - 1)
-        self._settings = Settings(
+        self._model_class = MODELS[self.posterior]
+        self._growth = Growth(
             min_samples_split,
-            float(self.lifetime),
-            _POSTERIORS[self.posterior],
             min(
                 n_features
                 if isinstance(self.n_candidate_splits, str)
                 else int(self.n_candidate_splits),
                 MOST_CANDIDATES,
             ),
+            float(self.lifetime),
         )
         return np.random.default_rng(seed.spawn(1)[0])
 
@@ -566,7 +563,7 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
     def _seeks_evidence(self) -> bool:
         return (
             self.hyperparameters == "marginal_likelihood"
-            and self._settings.posterior == HIERARCHICAL
+            and issubclass(self._model_class, Hierarchical)
             and self.n_samples_seen_ >= _FEWEST_ROWS_FOR_EVIDENCE
         )
 
@@ -581,14 +578,14 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
         trees = [grove.tree(number) for number in range(grove.n_trees)]
         orders = [parents_first(tree.nodes, tree.depth) for tree in trees]
 
-        def evaluate(tried: Hyperparameters) -> tuple[float, NDArray[np.float64]]:
+        def evaluate(tried: Hierarchical) -> tuple[float, NDArray[np.float64]]:
             found = np.empty((grove.n_trees, 1 + len(TUNABLE)))
 
             def evaluate_one(number: int) -> None:
                 nodes, _, tallies = grove.tree(number)
                 gradient = found[number, 1:]
                 found[number, 0] = evidence_and_gradient(
-                    nodes, tallies, tried, orders[number], gradient
+                    tried, nodes, tallies, orders[number], gradient
                 )
 
             self._in_threads(evaluate_one, grove.n_trees)
@@ -596,10 +593,11 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
             return float(mean[0]), mean[1:]
 
         free = [name for name in TUNABLE if getattr(self, name) is None]
-        start = self._hyperparameters()
+        start = self._label_model()
+        assert isinstance(start, Hierarchical)
         best = maximise_evidence(evaluate, start, self.n_samples_seen_, minimize, free)
         _, self.prior_scale_, self.prior_rate_, self.noise_variance_ = best
-        self._in_threads(lambda number: renew(grove, number, self._settings, best), grove.n_trees)
+        self._in_threads(lambda number: renew(grove, number, best), grove.n_trees)
 
     def partial_fit(self, X: ArrayLike, y: ArrayLike) -> MondrianForestRegressor:
         """Learn more rows, in time that grows like the logarithm of the rows seen.
@@ -737,7 +735,7 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
     def _drop_rows(self) -> None:
         check_is_fitted(self, "_grove")
         if not self._is_frozen():
-            if self._settings.posterior == HIERARCHICAL:
+            if issubclass(self._model_class, Hierarchical):
                 self._log_likelihoods = self._find_log_likelihoods()
             self._grove = without_rows(self._grove)
             self._rows, self._labels = self._rows[:0].copy(), self._labels[:0].copy()
@@ -776,7 +774,7 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
             names = state.get("feature_names_in_")
             state = state | {
                 "parameters": view.get_params(deep=False),
-                "hyperparameters": view._hyperparameters(),
+                "label_model": view._label_model(),
                 "feature_names": None if names is None else names.tolist(),
                 "table": table,
                 "_rows": state["_rows"][: view.n_samples_seen_],
@@ -822,9 +820,11 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
             forest._check_parameters()
         except (TypeError, ValueError) as error:
             raise ModelFileError(f"{os.fspath(path)!r} is no sound model file: {error}") from None
-        forest.prior_mean_, forest.prior_scale_, forest.prior_rate_, forest.noise_variance_ = (
-            state.pop("hyperparameters")
-        )
+        forest.prior_rate_ = 1.0 if forest.prior_rate is None else float(forest.prior_rate)
+        label_model = state.pop("label_model")
+        forest._model_class = type(label_model)
+        for name, value in label_model._asdict().items():
+            setattr(forest, f"{name}_", value)
         weights = state.pop("feature_weights_")
         forest.__dict__.update(state)
         forest._weigh(weights)
@@ -841,19 +841,17 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
     def log_marginal_likelihood_(self) -> NDArray[np.float64]:
         """Log density of the training labels given each tree, shape (n_estimators,)."""
         check_is_fitted(self, "_grove")
-        if self._settings.posterior != HIERARCHICAL:
+        if not issubclass(self._model_class, Hierarchical):
             raise AttributeError("Only the hierarchical posterior has a log_marginal_likelihood_.")
         return read_from(self, MondrianForestRegressor._find_log_likelihoods)
 
     def _find_log_likelihoods(self) -> NDArray[np.float64]:
         if self._is_frozen():
             return self._log_likelihoods.copy()
-        hyperparameters = self._hyperparameters()
+        model = self._label_model()
+        assert isinstance(model, Hierarchical)
         return np.array(
-            [
-                log_likelihood(self._grove, number, hyperparameters)
-                for number in range(self._grove.n_trees)
-            ]
+            [log_likelihood(self._grove, number, model) for number in range(self._grove.n_trees)]
         )
 
     def predict(
@@ -987,7 +985,7 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
     def min_samples_split_(self) -> int:
         """The number of rows from which on nodes are split; a stream keeps that of its start."""
         check_is_fitted(self, "_grove")
-        return self._settings.min_samples_split
+        return self._growth.min_samples_split
 
     @property
     def feature_importances_(self) -> NDArray[np.float64]:
@@ -1016,12 +1014,12 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
     def _sample_all(self) -> None:
         """Sample all trees on the stored rows, each with its own random stream."""
         rows, labels = self._rows[: self.n_samples_seen_], self._labels[: self.n_samples_seen_]
-        hyperparameters = self._hyperparameters()
+        model = self._label_model()
         grove = allocate_grove(len(self._random_states), *self._rows.shape, is_linked=False)
         elsewhere = self._other_processes()
         if elsewhere is not None:
             learned = elsewhere(
-                delayed(learn_alone)(rows, labels, self._settings, hyperparameters, state)
+                delayed(learn_alone)(rows, labels, self._growth, model, state)
                 for state in self._random_states
             )
             for number, one in enumerate(learned):
@@ -1041,8 +1039,8 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
                 number,
                 rows,
                 labels,
-                self._settings,
-                hyperparameters,
+                self._growth,
+                model,
                 self._random_states[number],
                 scratch,
             )
@@ -1057,7 +1055,7 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
         Trees that have these rows are left as they are, so that a call that was interrupted can be
         repeated. Interrupts come between kernels, never within one.
         """
-        hyperparameters = self._hyperparameters()
+        model = self._label_model()
         grove = self._grove
 
         def extend(first: int, stop: int) -> None:
@@ -1068,15 +1066,15 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
                 self._rows,
                 self._labels,
                 end,
-                self._settings,
-                hyperparameters,
+                self._growth,
+                model,
                 self._random_states,
             )
 
         def extend_one(number: int) -> None:
             extend(number, number + 1)
             if is_due:
-                renew(grove, number, self._settings, hyperparameters)
+                renew(grove, number, model)
 
         n_new = end - min(grove.n_rows(number) for number in range(grove.n_trees))
         if not is_due and n_new < _FEWEST_ROWS_FOR_THREADS:
@@ -1106,7 +1104,7 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
         new = allocate_to_grow(old.n_trees, *self._rows.shape)
         self._in_threads(lambda number: copy_tree(old, number, new), old.n_trees)
         if self._is_mapped:  # somebody may have changed the file since it was loaded
-            fault = fault_of_trees(new, self._rows, old.n_rows(0), self._settings.posterior)
+            fault = fault_of_trees(new, self._rows, old.n_rows(0), self._label_model())
             if fault:
                 raise ModelFileError(
                     f"The model file has changed since it was loaded with mmap=True: {fault}."
@@ -1253,9 +1251,8 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
             self._grove.nodes,
             self._grove.boxes,
             self._grove.depth,
-            self._settings.posterior,
-            self._hyperparameters(),
-            self._settings.lifetime,
+            self._label_model(),
+            self._growth.lifetime,
         )
 
     def _map_distributions(
@@ -1397,20 +1394,12 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
         """Set the hyperparameters that were not given, and when to do so again."""
         self._check_labels(label_sums)
         self._label_sums = label_sums
-        given = (
-            None if value is None else float(value)
-            for value in (self.prior_mean, self.prior_scale, self.prior_rate, self.noise_variance)
-        )
-        n_rows, mean, squared_deviation = label_sums
-        if self._settings.posterior == PRUNED:
-            found = pruned_hyperparameters(
-                n_rows, mean, squared_deviation, self._resolution, *given
-            )
-        else:
-            found = heuristic_hyperparameters(
-                n_rows, self.n_features_in_, mean, squared_deviation, *given
-            )
-        self.prior_mean_, self.prior_scale_, self.prior_rate_, self.noise_variance_ = found
+        summary = Summary(label_sums, self.n_features_in_, self._resolution)
+        values = {name: getattr(self, name) for name in self._model_class._fields}
+        given = {name: float(value) for name, value in values.items() if value is not None}
+        self.prior_rate_ = 1.0 if self.prior_rate is None else float(self.prior_rate)
+        for name, value in self._model_class.estimate(summary, **given)._asdict().items():
+            setattr(self, f"{name}_", value)
         if not 1e-100 < self.prior_scale_ / self.noise_variance_ < 1e100:
             raise ValueError(
                 f"prior_scale {self.prior_scale_:g} and noise_variance {self.noise_variance_:g} "
@@ -1418,13 +1407,9 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
             )
         self._review_at = max(label_sums.n_rows + 1, math.ceil(1.25 * label_sums.n_rows))
 
-    def _hyperparameters(self) -> Hyperparameters:
-        return Hyperparameters(
-            float(self.prior_mean_),
-            float(self.prior_scale_),
-            float(self.prior_rate_),
-            float(self.noise_variance_),
-        )
+    def _label_model(self) -> LabelModel:
+        names = self._model_class._fields
+        return self._model_class(*(float(getattr(self, f"{name}_")) for name in names))
 
     def _check_parameters(self) -> None:
         """Raise a ValueError in one sentence for the first invalid parameter."""
@@ -1432,10 +1417,9 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
         if not (isinstance(self.min_samples_split, str) and self.min_samples_split == "auto"):
             _check_integer('min_samples_split must be "auto" or', self.min_samples_split, 2)
         _check_n_jobs(self.n_jobs)
-        if not (isinstance(self.posterior, str) and self.posterior in _POSTERIORS):
+        if not (isinstance(self.posterior, str) and self.posterior in MODELS):
             raise ValueError(
-                f"posterior must be one of {', '.join(map(repr, _POSTERIORS))}, "
-                f"got {self.posterior!r}."
+                f"posterior must be one of {', '.join(map(repr, MODELS))}, got {self.posterior!r}."
             )
         if not (
             isinstance(self.n_candidate_splits, str) and self.n_candidate_splits == "n_features"

@@ -41,11 +41,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .._core.arrays.check import FAULTS, find_fault
+from .._core.arrays.check import FAULTS, WRONG_VALUE, find_fault
 from .._core.arrays.memory import empty
 from .._core.arrays.tree import MOST_FEATURES, NODE, TALLY
-from .._core.growth.learn import MOST_CANDIDATES, Grove, Settings, trimmed
-from .._core.labels.posterior import EMPIRICAL, HIERARCHICAL, PRUNED, Hyperparameters, LabelSums
+from .._core.growth.learn import MOST_CANDIDATES, Grove, Growth, trimmed
+from .._core.labels import Empirical, Hierarchical, LabelModel, Pruned
+from .._core.labels.model import LabelSums, are_sound
 from .._core.spread.learn import RECORD_WIDTH, Spread, record_of_constant
 from ..io.container import Arrays, ModelFileError, checksum, count, read_file, require, write_file
 from ..io.replace import replacing
@@ -78,6 +79,8 @@ _DTYPES = {
     "seen_range": "F64",
     "log_likelihoods": "F64",
 }
+_MODELS = (Hierarchical, Empirical, Pruned)
+"""Label models by their number in a file."""
 _OLD_DTYPES = {"spread_scores": "F64"}
 """Of arrays that only older formats have."""
 _PAPER = {
@@ -146,8 +149,8 @@ def _pack(state: dict[str, Any]) -> tuple[dict[str, Any], Arrays]:
     header = {
         "format_version": FORMAT_VERSION,
         "parameters": {name: _to_json(name, value) for name, value in state["parameters"].items()},
-        "settings": _to_json("settings", list(state["_settings"])),
-        "hyperparameters": list(state["hyperparameters"]),
+        "settings": _to_json("settings", _pack_settings(state)),
+        "hyperparameters": list(state["label_model"]),
         "label_sums": list(state["_label_sums"]),
         "label_limits": _to_json("label_limits", list(state["_label_limits"])),
         "balance": state["spread_"].balance,
@@ -178,6 +181,12 @@ def _pack(state: dict[str, Any]) -> tuple[dict[str, Any], Arrays]:
         "log_likelihoods": state.get("_log_likelihoods", np.empty(0)),
     }
     return header, arrays
+
+
+def _pack_settings(state: dict[str, Any]) -> list[Any]:
+    growth: Growth = state["_growth"]
+    number = _MODELS.index(type(state["label_model"]))
+    return [growth.min_samples_split, growth.lifetime, number, growth.n_candidate_splits]
 
 
 def _from_format_1(header: dict[str, Any], arrays: Arrays) -> tuple[dict[str, Any], Arrays]:
@@ -300,21 +309,21 @@ def _number(value: Any, least: float = -math.inf) -> float:
 def _unpack(header: dict[str, Any], arrays: Arrays, *, reads_boxes: bool) -> dict[str, Any]:
     require(set(arrays) == set(_DTYPES), "an array is missing")
     min_samples_split, lifetime, posterior, n_candidate_splits = _from_json(header["settings"])
-    require(posterior in (HIERARCHICAL, EMPIRICAL, PRUNED), "the posterior is unknown")
+    require(posterior in range(len(_MODELS)), "the posterior is unknown")
     require(isinstance(lifetime, float) and lifetime > 0.0, "the lifetime is out of range")
     require(n_candidate_splits <= MOST_CANDIDATES, "a number is out of range")
-    mean, scale, rate, noise = header["hyperparameters"]
+    model_class = _MODELS[posterior]
+    mean, *others = header["hyperparameters"]
+    if model_class is Pruned and len(others) == 3:  # older files have a rate, too
+        del others[1]
+    label_model = model_class(_number(mean), *(_number(value, 5e-324) for value in others))
     n_rows, label_mean, squared_deviation = header["label_sums"]
     state: dict[str, Any] = {
         "parameters": {name: _from_json(value) for name, value in header["parameters"].items()},
-        "_settings": Settings(
-            count(min_samples_split, 2), lifetime, posterior, count(n_candidate_splits, 1)
-        ),
+        "_growth": Growth(count(min_samples_split, 2), count(n_candidate_splits, 1), lifetime),
         "spread_": _unpack_spread(header["balance"], arrays["spread"]),
         "_resolution": _number(header["resolution"], 0.0),
-        "hyperparameters": Hyperparameters(
-            _number(mean), *(_number(value, 5e-324) for value in (scale, rate, noise))
-        ),
+        "label_model": label_model,
         "_label_sums": LabelSums(
             count(n_rows, 1), _number(label_mean), _number(squared_deviation, 0.0)
         ),
@@ -342,7 +351,7 @@ def _unpack(header: dict[str, Any], arrays: Arrays, *, reads_boxes: bool) -> dic
         "spread": (2, max(arrays["spread"].shape[-1], 1)),
         "spread_record": (len(arrays["spread_record"]), RECORD_WIDTH),
         "seen_range": (2, n_features),
-        "log_likelihoods": (0 if learns or posterior != HIERARCHICAL else n_trees,),
+        "log_likelihoods": (0 if learns or model_class is not Hierarchical else n_trees,),
     }
     for name, shape in shapes.items():
         require(arrays[name].shape == shape, f"the array {name!r} has a wrong shape")
@@ -361,7 +370,7 @@ def _unpack(header: dict[str, Any], arrays: Arrays, *, reads_boxes: bool) -> dic
         require(np.all(arrays[name][0] <= arrays[name][1]), f"the array {name!r} is wrong")
     require(arrays["random_states"].any(axis=1).all(), "the state of a random generator is wrong")
     grove = Grove(sizes, nodes, boxes, tallies, arrays["row_numbers"], header["is_linked"] is True)
-    fault = fault_of_trees(grove, rows, n_rows, posterior, reads_boxes=reads_boxes)
+    fault = fault_of_trees(grove, rows, n_rows, label_model, reads_boxes=reads_boxes)
     require(not fault, fault)
     names = header["feature_names"]
     if names is not None:
@@ -397,7 +406,7 @@ def fault_of_trees(
     grove: Grove,
     rows: NDArray[np.float32],
     n_rows: int,
-    posterior: int,
+    model: LabelModel,
     *,
     reads_boxes: bool = True,
 ) -> str:
@@ -416,8 +425,7 @@ def fault_of_trees(
             grove.is_linked,
             n_rows,
             reads_boxes,
-            posterior == PRUNED,
-        )
+        ) or (0 if are_sound(model, grove.nodes[number, :size]) else WRONG_VALUE)
         if fault:
             return f"in tree {number}, {FAULTS[fault]}"
     return ""

@@ -35,7 +35,8 @@ from .._core.growth.top import (
     Left,
     Top,
 )
-from .._core.labels.posterior import HIERARCHICAL, PRUNED, LabelSums
+from .._core.labels import Hierarchical, Pruned
+from .._core.labels.model import LabelSums
 from .._forest.outliers import LabelLimits, learn_limits, warn_of_limits
 from .._forest.weights import MOST_ROWS
 from ..forest import FEW_HELD, ONE_TURN, MondrianForestRegressor, resolution_of
@@ -135,7 +136,7 @@ class _Fit:
         if isinstance(forest.feature_weights, str):
             drawn = random.choice(n_rows, min(n_rows, 2 * MOST_ROWS), replace=False)
             weighed = np.setdiff1d(drawn, held)  # of which so many are used as a local fit uses
-        if forest._settings.posterior == PRUNED or forest.robust:
+        if issubclass(forest._model_class, Pruned) or forest.robust:
             some = np.arange(0, n_rows, -(-n_rows // 10_000))
         fetched = np.unique(np.concatenate([held, weighed, some]))
         rows, labels = self._fetch(fetched)
@@ -175,9 +176,7 @@ class _Fit:
             np.random.SeedSequence(forest._random_states.ravel().tolist()), forest.n_estimators
         )
         forest._in_threads(
-            lambda number: renew(
-                forest._grove, number, forest._settings, forest._hyperparameters()
-            ),
+            lambda number: renew(forest._grove, number, forest._label_model()),
             forest._grove.n_trees,
         )
 
@@ -299,14 +298,14 @@ class _Fit:
     def _grow(self, n_features: int) -> Grove:
         forest = self.forest
         seeds = [tuple(int(word) for word in state) for state in forest._random_states]
-        settings = forest._settings
+        growth = forest._growth
         tops = [
             Top(
                 seed,
                 n_features,
-                settings.min_samples_split,
-                settings.lifetime,
-                settings.n_candidate_splits,
+                growth.min_samples_split,
+                growth.lifetime,
+                growth.n_candidate_splits,
                 self.block_rows,
             )
             for seed in seeds
@@ -326,7 +325,7 @@ class _Fit:
                 if (candidates := tops[number].draw(news)) is not None
             }
             lefts: dict[int, Left | None] = dict.fromkeys(drawn)
-            if drawn and settings.n_candidate_splits > 1:
+            if drawn and growth.n_candidate_splits > 1:
                 found = self._reduce(tasks.look_left_of_cuts, states, list(drawn.items()))
                 lefts = dict(zip(drawn, found, strict=True))
             waiting = {number: tops[number].n_blocks for number in drawn}
@@ -412,7 +411,7 @@ class _Fit:
                 int(block): (top.start_time[block], top.random_state(block)) for block in blocks
             }
             grown.append(
-                self.client.submit(tasks.grow_group, mine, seeds, self.forest._settings, pure=False)
+                self.client.submit(tasks.grow_group, mine, seeds, self.forest._growth, pure=False)
             )
         in_leaves = []
         if self.keep_rows:
@@ -438,10 +437,11 @@ class _Fit:
                 forest._extend_all(end, is_due=False)
         forest._maximise_evidence()
         if not self.keep_rows:
-            if forest._settings.posterior == HIERARCHICAL:
+            model = forest._label_model()
+            if isinstance(model, Hierarchical):
                 forest._log_likelihoods = np.array(
                     [
-                        log_likelihood(forest._grove, number, forest._hyperparameters())
+                        log_likelihood(forest._grove, number, model)
                         for number in range(forest._grove.n_trees)
                     ]
                 )

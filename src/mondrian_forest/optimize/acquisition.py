@@ -16,7 +16,7 @@ from scipy.special import erfcx, expit, gammaln, log_ndtr, ndtr, stdtr
 from sklearn.utils import check_random_state
 
 from .._core.arrays.tree import NO_CHILD, Tree
-from .._core.labels.posterior import EMPIRICAL, PRUNED
+from .._core.labels import Empirical, Pruned
 from .._core.labels.pruned import count_of
 from .._forest.sharing import read
 from ..distribution import PredictiveDistribution
@@ -130,10 +130,10 @@ def _drawn(forest: MondrianForestRegressor, X: Values, random: np.random.RandomS
     trees = forest.trees_
     tree = trees[random.randint(len(trees))]
     rows = forest._scale(np.asarray(X, dtype=np.float64))
-    _, lifetime, posterior, _ = forest._settings
-    if posterior == EMPIRICAL:
+    lifetime, model = forest._growth.lifetime, forest._label_model()
+    if isinstance(model, Empirical):
         values = _empirical_draw(tree, rows, lifetime, random)
-    elif posterior == PRUNED:
+    elif isinstance(model, Pruned):
         values = _pruned_draw(tree, rows, lifetime, random)
     else:
         values = _hierarchical_draw(forest, tree, rows, random)
@@ -263,7 +263,7 @@ def _hierarchical_draw(
     random: np.random.RandomState,
 ) -> Values:
     """Draw the means of all nodes from their joint posterior, then the branches that leave them."""
-    exits = _leave(tree, rows, forest._settings.lifetime, random)
+    exits = _leave(tree, rows, forest._growth.lifetime, random)
     scale = forest.prior_scale_
     accumulated = scale * (1.0 - tree.nodes["share"])
     evidence_variance = 1.0 / tree.nodes["precision"]

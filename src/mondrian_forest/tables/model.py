@@ -192,7 +192,7 @@ def describe(path: str | os.PathLike[str]) -> dict[str, Any]:
         "depth": int(forest._grove.depth),
         "posterior": forest.posterior,
         "min_samples_split": forest.min_samples_split_,
-        "candidate splits": forest._settings.n_candidate_splits,
+        "candidate splits": forest._growth.n_candidate_splits,
         "spread": [float(factor) for factor in forest.spread_.factor],
         "trend": forest.trend or "none",
         "prior_mean": float(forest.prior_mean_),
