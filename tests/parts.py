@@ -18,15 +18,15 @@ from mondrian_forest._core.growth.top import (
 )
 
 
-def grow_in_parts(rows, labels, sizes, settings, seed, most_rows, *, forgets_time=False):
+def grow_in_parts(rows, labels, sizes, growth, seed, most_rows, *, forgets_time=False):
     """Return top, tree and row order of a tree over parts of the given sizes."""
     n_features = rows.shape[1]
     top = Top(
         seed,
         n_features,
-        settings.min_samples_split,
-        settings.lifetime,
-        settings.n_candidate_splits,
+        growth.min_samples_split,
+        growth.lifetime,
+        growth.n_candidate_splits,
         most_rows,
     )
     ends = np.cumsum(sizes)
@@ -47,7 +47,7 @@ def grow_in_parts(rows, labels, sizes, settings, seed, most_rows, *, forgets_tim
         if candidates is None:
             break
         left = None
-        if settings.n_candidate_splits > 1:
+        if growth.n_candidate_splits > 1:
             shape = candidates.feature.shape
             left = Left(np.zeros(shape, np.int64), np.zeros(shape))
             for (part, values), mine in zip(parts, blocks, strict=True):
@@ -70,15 +70,16 @@ def grow_in_parts(rows, labels, sizes, settings, seed, most_rows, *, forgets_tim
                 padded,
                 labels[chosen],
                 0.0 if forgets_time else top.start_time[block],
-                settings.min_samples_split,
-                settings.lifetime,
-                settings.n_candidate_splits,
+                growth.min_samples_split,
+                growth.lifetime,
+                growth.n_candidate_splits,
                 top.random_state(block),
                 allocate_grove(1, len(chosen), n_features, is_linked=False).room(0),
             )
             subtrees[block] = subtree, chosen[order]
     order = np.full(len(rows), -1, np.int32)
     grove = allocate_grove(1, *rows.shape, is_linked=False)
+    grove.tallies["evidence_below"] = np.nan  # as new memory may be
     joining = Joining(top, grove.room(0), order)
     joining.add({}, leaf_rows)
     for block in top.blocks_of(CLOSED):

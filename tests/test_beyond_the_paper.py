@@ -98,7 +98,7 @@ class TestPruned:
         for number, tree in enumerate(model.trees_):
             check_tree_invariants(tree, model._rows[:200], model._grove.rows(number), 2, labels=y)
             kept = tree.nodes.copy()
-            renew(model._grove, number, model._settings, model._hyperparameters())
+            renew(model._grove, number, model._label_model())
             for name in ("share", "location", "precision", "degrees"):
                 np.testing.assert_allclose(kept[name], tree.nodes[name], rtol=1e-9, atol=1e-9)
 
@@ -529,7 +529,7 @@ class TestMarginalLikelihood:
             model.partial_fit(X[150:], y[150:])
         found = model.predict(X)
         for number in range(model.n_estimators):
-            renew(model._grove, number, model._settings, model._hyperparameters())
+            renew(model._grove, number, model._label_model())
         np.testing.assert_allclose(found, model.predict(X), rtol=1e-12)
 
     def test_given_ones_stay_and_a_stream_goes_on(self):

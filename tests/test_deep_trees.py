@@ -14,7 +14,7 @@ import pytest
 
 from mondrian_forest._core.arrays.tree import NO_CHILD
 from mondrian_forest._core.growth.learn import allocate_grove, renew
-from mondrian_forest._core.labels.posterior import tally_labels
+from mondrian_forest._core.labels.tallies import tally_labels
 from mondrian_forest._forest.sharing import state_of
 from mondrian_forest.forest import with_state
 from trees import paper_forest
@@ -63,7 +63,7 @@ def deep_forest():
     tree = grove.tree(0)
     ordered = state_of(forest).labels[grove.rows(0).order]
     tally_labels(tree.nodes, tree.tallies, ordered, 0, tree.n_nodes)
-    renew(grove, 0, state_of(forest).growth, state_of(forest).model)
+    renew(grove, 0, state_of(forest).model)
     with_state(forest, replace(state_of(forest), grove=grove))
     assert forest.trees_[0].depth == DEPTH
     return pickle.dumps(forest)
@@ -93,7 +93,7 @@ def check_nodes(forest):
     assert (tree.upper[left, 0] <= tree.threshold[inner]).all()
     assert (tree.threshold[inner] < tree.lower[left + 1, 0]).all()
     found = tree.nodes.copy()
-    renew(state_of(forest).grove, 0, state_of(forest).growth, state_of(forest).model)
+    renew(state_of(forest).grove, 0, state_of(forest).model)
     for field in ("share", "location", "precision"):
         np.testing.assert_allclose(found[field], tree.nodes[field], rtol=1e-9)
 

@@ -8,7 +8,7 @@ import pytest
 from mondrian_forest import HierarchicalPosterior
 from mondrian_forest._core.arrays.rng import random_states
 from mondrian_forest._core.growth.learn import Grove
-from mondrian_forest._core.labels.posterior import log_marginal_likelihood
+from mondrian_forest._core.labels.hierarchical import log_marginal_likelihood
 from mondrian_forest._forest.sharing import state_of
 from mondrian_forest.forest import with_state
 from trees import give_labels, grow, paper_forest
@@ -83,7 +83,7 @@ def test_log_marginal_likelihood_is_that_of_each_tree():
         tree, row_lists = grow(rows, 10, state=state)
         prior = state_of(forest).model
         give_labels(tree, row_lists, y, prior)
-        assert log_marginal_likelihood(tree.nodes, tree.tallies, prior) == expected
+        assert log_marginal_likelihood(prior, tree.nodes, tree.tallies) == expected
 
 
 @pytest.mark.parametrize("posterior", ["hierarchical", "empirical"])

@@ -59,7 +59,7 @@ def test_trees_and_evidence_are_sound_at_any_time(chunk, posterior):
                 labels=y[:seen],
             )
             found = tree.nodes.copy()
-            renew(state_of(model).grove, number, state_of(model).growth, state_of(model).model)
+            renew(state_of(model).grove, number, state_of(model).model)
             for field in ("share", "location", "precision"):
                 np.testing.assert_allclose(found[field], tree.nodes[field], rtol=1e-9)
 

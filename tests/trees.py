@@ -21,8 +21,8 @@ from mondrian_forest._core.growth.learn import (
     scratch_like,
 )
 from mondrian_forest._core.growth.sample import sample_tree
-from mondrian_forest._core.labels.components import fill_components
-from mondrian_forest._core.labels.posterior import HIERARCHICAL, renew_posterior, tally_labels
+from mondrian_forest._core.labels.model import set_all_nodes
+from mondrian_forest._core.labels.tallies import tally_labels
 from mondrian_forest._core.mixtures.predict import Ensemble, Workspace, allocate_workspace, route
 from reference.paper import Node
 
@@ -64,28 +64,28 @@ def grow(
     return grove.tree(0), RowOrder(order)
 
 
-def learn_in_steps(rows, labels, settings, prior, states, n_batch=1, chunk=1):
+def learn_in_steps(rows, labels, growth, model, states, n_batch=1, chunk=1):
     """Let one tree learn the first rows at once and the others in chunks; yield it each time."""
     batch = allocate_grove(1, n_batch, rows.shape[1], is_linked=False)
-    learn_batch(batch, 0, rows[:n_batch], labels[:n_batch], settings, prior, states[0])
+    learn_batch(batch, 0, rows[:n_batch], labels[:n_batch], growth, model, states[0])
     grove = allocate_grove(1, *rows.shape, is_linked=True)
     copy_tree(batch, 0, grove)
     yield grove
     for begin in range(n_batch, len(rows), chunk):
         end = min(begin + chunk, len(rows))
-        learn_more(grove, 0, 1, rows, labels, end, settings, prior, states)
+        learn_more(grove, 0, 1, rows, labels, end, growth, model, states)
         yield grove
 
 
-def give_labels(tree, row_order, labels, prior, posterior=HIERARCHICAL):
+def give_labels(tree, row_order, labels, model):
     """Fill in the label model of a tree as sampled; return the tree."""
     tally_labels(tree.nodes, tree.tallies, labels[row_order.order], 0, tree.n_nodes)
     order = parents_first(tree.nodes, tree.depth)
-    renew_posterior(tree.nodes, tree.tallies, posterior, prior, order)
+    set_all_nodes(model, tree.nodes, tree.tallies, order)
     return tree
 
 
-def forest_of(trees, prior, lifetime=np.inf, posterior=HIERARCHICAL):
+def forest_of(trees, model, lifetime=np.inf):
     """Return trees with labels as prediction needs them."""
     sizes = np.array([tree.n_nodes for tree in trees])
     nodes = np.zeros((len(trees), sizes.max()), dtype=NODE)
@@ -94,13 +94,13 @@ def forest_of(trees, prior, lifetime=np.inf, posterior=HIERARCHICAL):
         nodes[number, : sizes[number]] = tree.nodes
         boxes[number, : sizes[number]] = tree.boxes
     depth = max(tree.depth for tree in trees)
-    return Ensemble(sizes, nodes, boxes, depth, posterior, prior, lifetime)
+    return Ensemble(sizes, nodes, boxes, depth, model, lifetime)
 
 
-def routed(tree, rows, lifetime=np.inf, posterior=HIERARCHICAL):
+def routed(tree, rows, model, lifetime=np.inf):
     """Route rows through one tree in a workspace of their own."""
-    space = allocate_workspace(forest_of([tree], None), len(rows))
-    n_visits, n_exits = route(tree.nodes, tree.boxes, posterior, lifetime, rows, space)
+    space = allocate_workspace(forest_of([tree], model), len(rows))
+    n_visits, n_exits = route(tree.nodes, tree.boxes, model, lifetime, rows, space)
     lengths = (n_visits, n_exits, n_visits, n_exits)
     used = [
         type(part)(*(array[:n] for array in part))
@@ -109,21 +109,12 @@ def routed(tree, rows, lifetime=np.inf, posterior=HIERARCHICAL):
     return Workspace(*used, *space[4:])
 
 
-def components_of(tree, posterior, prior, lifetime, space):
+def components_of(tree, model, lifetime, space):
     """Fill in the components of routed rows."""
     visits, exits, messages, components = space[:4]
     lengths = len(visits.node), len(exits.row)
-    fill_components(
-        tree.nodes,
-        posterior,
-        prior,
-        lifetime,
-        visits,
-        lengths[0],
-        exits,
-        lengths[1],
-        messages if posterior == HIERARCHICAL else None,
-        components,
+    model.fill_components(
+        tree.nodes, lifetime, visits, lengths[0], messages, exits, lengths[1], components
     )
 
 

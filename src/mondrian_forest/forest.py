@@ -14,7 +14,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
 from ._core.arrays.tree import Tree
-from ._core.labels.posterior import Hyperparameters
+from ._core.labels import LabelModel
 from ._core.spread.learn import Spread
 from ._forest import model_file, predict
 from ._forest.intake import check_data, check_table, check_training_data, plain_data, survey
@@ -101,8 +101,7 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
     trees_ : list of Tree
         The trees, as flat arrays.
     posterior_ : NamedTuple
-        The hyperparameters in use: ``prior_mean``, ``prior_scale``, ``prior_rate``,
-        ``noise_variance``.
+        The label model in use with all its hyperparameters, such as ``posterior_.prior_mean``.
     log_marginal_likelihood_ : ndarray of shape (n_estimators,)
         Log density of the training labels given each tree, for comparing hyperparameters under
         the model. Only for the hierarchical posterior.
@@ -453,7 +452,7 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
         return found.copy()
 
     @property
-    def posterior_(self) -> Hyperparameters:
+    def posterior_(self) -> LabelModel:
         """The hyperparameters of the label model in use."""
         return self._fitted_state().model
 

@@ -1,13 +1,14 @@
 import numpy as np
 import pytest
 
-from mondrian_forest._core.arrays.check import FAULTS, find_fault
+from mondrian_forest._core.arrays.check import FAULTS, WRONG_VALUE, find_fault
 from mondrian_forest._core.arrays.rng import random_states
-from mondrian_forest._core.growth.learn import Settings
-from mondrian_forest._core.labels.posterior import HIERARCHICAL, PRUNED, Hyperparameters
+from mondrian_forest._core.growth.learn import Growth
+from mondrian_forest._core.labels import Hierarchical, Pruned
+from mondrian_forest._core.labels.model import are_sound
 from trees import give_labels, grow, learn_in_steps
 
-PRIOR = Hyperparameters(0.0, 1.0, 0.5, 0.1)
+PRIOR = Hierarchical(0.0, 1.0, 0.5, 0.1)
 ROWS = np.random.default_rng(0).random((12, 2)).astype(np.float32)
 
 
@@ -20,13 +21,14 @@ def sampled():
 def linked():
     rows = ROWS
     states = random_states(np.random.SeedSequence(0), 1)
-    settings = Settings(3, np.inf, HIERARCHICAL)
-    *_, grove = learn_in_steps(rows, rows[:, 0].astype(float), settings, PRIOR, states, 6, 2)
+    growth = Growth(3, 1, np.inf)
+    *_, grove = learn_in_steps(rows, rows[:, 0].astype(float), growth, PRIOR, states, 6, 2)
     return grove.tree(0), grove.row_numbers[0], True
 
 
-def fault(tree, numbers, is_linked, reads_boxes=True):
-    return FAULTS[find_fault(*tree, numbers, ROWS, is_linked, 12, reads_boxes, False)]
+def fault(tree, numbers, is_linked, reads_boxes=True, model=PRIOR):
+    found = find_fault(*tree, numbers, ROWS, is_linked, 12, reads_boxes)
+    return FAULTS[found or (0 if are_sound(model, tree.nodes) else WRONG_VALUE)]
 
 
 @pytest.mark.parametrize("make", [sampled, linked])
@@ -74,12 +76,12 @@ def test_faults_of_the_root_are_found(make, array, field, value, message):
 def test_faults_of_a_pruned_tree_are_found(field, value):
     rows = ROWS
     tree, order = grow(rows, min_samples_split=3)
-    give_labels(tree, order, rows[:, 0].astype(float), PRIOR, PRUNED)
-    sound = FAULTS[find_fault(*tree, order.order, ROWS, False, 12, True, True)]
-    assert sound == ""
+    pruned = Pruned(0.0, 1.0, 0.1)
+    give_labels(tree, order, rows[:, 0].astype(float), pruned)
+    assert fault(tree, order.order, False, model=pruned) == ""
     assert "out of its range" in fault(tree, order.order, False)  # taken for another label model
     tree.nodes[1][field] = value
-    assert "out of its range" in FAULTS[find_fault(*tree, order.order, ROWS, False, 12, True, True)]
+    assert "out of its range" in fault(tree, order.order, False, model=pruned)
 
 
 @pytest.mark.parametrize("make", [sampled, linked])

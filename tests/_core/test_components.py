@@ -7,18 +7,10 @@ from scipy.integrate import quad
 from scipy.special import expit
 
 from mondrian_forest._core.arrays.tree import Tree, parents_first
-from mondrian_forest._core.labels.components import (
-    BLOCK,
-    Branches,
-    branch_variance_moments,
-)
-from mondrian_forest._core.labels.posterior import (
-    EMPIRICAL,
-    HIERARCHICAL,
-    Hyperparameters,
-    log_marginal_likelihood,
-    renew_posterior,
-)
+from mondrian_forest._core.labels import Empirical, Hierarchical
+from mondrian_forest._core.labels.branching import BLOCK, Branches, branch_variance_moments
+from mondrian_forest._core.labels.hierarchical import log_marginal_likelihood
+from mondrian_forest._core.labels.model import set_all_nodes
 from mondrian_forest._core.mixtures.predict import predict_moments
 from reference import paper as reference
 from trees import (
@@ -33,7 +25,7 @@ from trees import (
     small_table,
 )
 
-PRIOR = Hyperparameters(3.0, 8.0, 0.4, 0.3)
+PRIOR = Hierarchical(3.0, 8.0, 0.4, 0.3)
 
 
 def expectation(function, rate, duration):
@@ -80,9 +72,9 @@ def test_components_equal_a_dense_solve_integrated_over_the_branch_time(seed, li
     give_labels(tree, row_lists, labels, PRIOR)
     query = np.random.default_rng(seed).uniform(-0.3, 1.3, (3, 3)).astype(np.float32)
     query[0] = rows[0]
-    space = routed(tree, query, lifetime)
+    space = routed(tree, query, PRIOR, lifetime)
     visits, exits, _, components = space[:4]
-    components_of(tree, HIERARCHICAL, PRIOR, lifetime, space)
+    components_of(tree, PRIOR, lifetime, space)
 
     prior = reference.Prior(*PRIOR)
     root = as_reference(tree, row_lists)
@@ -135,7 +127,7 @@ def test_with_small_noise_the_mean_at_a_training_point_is_its_label():
     rows = generator.random((30, 2)).astype(np.float32)
     labels = generator.normal(size=30)
     tree, row_lists = grow(rows)
-    prior = Hyperparameters(0.0, 2.0, 0.1, 1e-12)
+    prior = Hierarchical(0.0, 2.0, 0.1, 1e-12)
     give_labels(tree, row_lists, labels, prior)
     found = predict_moments(forest_of([tree], prior), rows)
     np.testing.assert_allclose(found.mean, labels, atol=1e-6)
@@ -148,7 +140,7 @@ def test_next_to_a_training_row_the_variance_is_hardly_more_than_at_the_row(nois
     rows = np.linspace(0.1, 1.0, 50, dtype=np.float32).reshape(-1, 1)
     labels = np.sin(6.0 * rows[:, 0].astype(float))
     tree, row_lists = grow(rows)
-    prior = Hyperparameters(0.0, 1.0, 0.01, noise_variance)
+    prior = Hierarchical(0.0, 1.0, 0.01, noise_variance)
     give_labels(tree, row_lists, labels, prior)
     forest = forest_of([tree], prior)
     at, beside = (
@@ -197,9 +189,9 @@ def test_an_inserted_node_without_data_changes_no_prediction(where):
     assert np.isfinite(time)
     wider = insert_node_without_data(tree, node, time)
     order = parents_first(wider.nodes, wider.depth)
-    renew_posterior(wider.nodes, wider.tallies, HIERARCHICAL, PRIOR, order)
-    assert log_marginal_likelihood(wider.nodes, wider.tallies, PRIOR) == pytest.approx(
-        log_marginal_likelihood(tree.nodes, tree.tallies, PRIOR), rel=1e-12
+    set_all_nodes(PRIOR, wider.nodes, wider.tallies, order)
+    assert log_marginal_likelihood(PRIOR, wider.nodes, wider.tallies) == pytest.approx(
+        log_marginal_likelihood(PRIOR, tree.nodes, tree.tallies), rel=1e-12
     )
     query = np.random.default_rng(0).uniform(-0.5, 1.5, (200, 3)).astype(np.float32)
     before = predict_moments(forest_of([tree], PRIOR), query)
@@ -209,17 +201,18 @@ def test_an_inserted_node_without_data_changes_no_prediction(where):
         after.posterior + after.branching, before.posterior + before.branching, rtol=1e-7
     )
     # The test can only fail if rows do branch off next to the inserted node.
-    assert len(routed(wider, query).exits.row) > len(routed(tree, query).exits.row)
+    assert len(routed(wider, query, PRIOR).exits.row) > len(routed(tree, query, PRIOR).exits.row)
 
 
 def test_empirical_components_are_the_moments_of_the_nodes():
     rows, labels = small_table(1)
     tree, row_lists = grow(rows, 4)
-    give_labels(tree, row_lists, labels, PRIOR, EMPIRICAL)
+    empirical = Empirical(*PRIOR)
+    give_labels(tree, row_lists, labels, empirical)
     query = np.random.default_rng(0).uniform(-0.5, 1.5, (10, 3)).astype(np.float32)
-    space = routed(tree, query)
+    space = routed(tree, query, empirical)
     visits, exits, _, components = space[:4]
-    components_of(tree, EMPIRICAL, PRIOR, np.inf, space)
+    components_of(tree, empirical, np.inf, space)
     for e in range(len(exits.row)):
         node = visits.node[exits.visit[e]]
         inside = labels[rows_in(tree, row_lists, node)]

@@ -6,23 +6,18 @@ from scipy.stats import multivariate_normal
 
 from mondrian_forest._core.arrays.rng import random_states
 from mondrian_forest._core.arrays.tree import NO_CHILD, parents_first
-from mondrian_forest._core.growth.learn import Settings
+from mondrian_forest._core.growth.learn import Growth
 from mondrian_forest._core.labels.evidence import TUNABLE, evidence_and_gradient, maximise_evidence
-from mondrian_forest._core.labels.posterior import (
-    HIERARCHICAL,
-    Hyperparameters,
-    heuristic_hyperparameters,
-    log_marginal_likelihood,
-    renew_posterior,
-)
+from mondrian_forest._core.labels.hierarchical import Hierarchical, log_marginal_likelihood
+from mondrian_forest._core.labels.model import LabelSums, Summary, set_all_nodes
 from reference import paper as reference
 from trees import as_reference, give_labels, grow, learn_in_steps, small_table
 
 PRIORS = [
-    Hyperparameters(3.0, 8.0, 0.4, 0.3),
-    Hyperparameters(-1.0, 0.5, 3.0, 2.0),
-    Hyperparameters(3.0, 100.0, 0.02, 0.05),
-    Hyperparameters(0.0, 1e-3, 20.0, 4.0),
+    Hierarchical(3.0, 8.0, 0.4, 0.3),
+    Hierarchical(-1.0, 0.5, 3.0, 2.0),
+    Hierarchical(3.0, 100.0, 0.02, 0.05),
+    Hierarchical(0.0, 1e-3, 20.0, 4.0),
 ]
 
 
@@ -30,7 +25,7 @@ def evidence(tree, prior):
     """Return the evidence of a tree and its gradient."""
     gradient = np.full(3, np.nan)
     order = parents_first(tree.nodes, tree.depth)
-    value = evidence_and_gradient(tree.nodes, tree.tallies, prior, order, gradient)
+    value = evidence_and_gradient(prior, tree.nodes, tree.tallies, order, gradient)
     return value, gradient
 
 
@@ -44,8 +39,8 @@ def learned_tree(seed, prior):
     """A tree whose nodes are out of order, since it has learned its rows one by one."""
     rows, labels = small_table(seed, 20)
     states = random_states(np.random.SeedSequence(seed), 1)
-    settings = Settings(3, np.inf, HIERARCHICAL)
-    for grove in learn_in_steps(rows, labels, settings, prior, states):
+    growth = Growth(3, 1, np.inf)
+    for grove in learn_in_steps(rows, labels, growth, prior, states):
         last = grove
     return last.tree(0)
 
@@ -65,8 +60,8 @@ def trees_of_all_kinds(prior):
 def renewed_evidence(tree, prior):
     """Return the evidence from messages that are computed anew."""
     order = parents_first(tree.nodes, tree.depth)
-    renew_posterior(tree.nodes, tree.tallies, HIERARCHICAL, prior, order)
-    return log_marginal_likelihood(tree.nodes, tree.tallies, prior)
+    set_all_nodes(prior, tree.nodes, tree.tallies, order)
+    return log_marginal_likelihood(prior, tree.nodes, tree.tallies)
 
 
 def moved(prior, name, step):
@@ -83,7 +78,7 @@ def slope(function, step=2e-3):
 @pytest.mark.parametrize("prior", PRIORS)
 def test_the_value_is_the_log_marginal_likelihood(prior):
     for tree in trees_of_all_kinds(prior):
-        expected = log_marginal_likelihood(tree.nodes, tree.tallies, prior)
+        expected = log_marginal_likelihood(prior, tree.nodes, tree.tallies)
         assert evidence(tree, prior)[0] == pytest.approx(expected, rel=1e-12)
 
 
@@ -123,7 +118,7 @@ def test_the_tree_is_left_as_it_is():
 @pytest.mark.parametrize("prior_rate", [1e-300, 1e-8, 1e8, 1e300])
 @pytest.mark.parametrize("noise_variance", [1e-80, 1e80])
 def test_extreme_hyperparameters_have_a_finite_gradient(noise_variance, prior_rate):
-    prior = Hyperparameters(3.0, 1.0, prior_rate, noise_variance)
+    prior = Hierarchical(3.0, 1.0, prior_rate, noise_variance)
     for tree in trees_of_all_kinds(PRIORS[0]):
         value, gradient = evidence(tree, prior)
         assert np.isfinite(value)
@@ -146,7 +141,7 @@ class MeanEvidence:
 def heuristic(tree):
     tally = tree.tallies[0]
     mean, deviation = float(tally.label_mean), float(tally.squared_deviation)
-    return heuristic_hyperparameters(int(tally.n_samples), 3, mean, deviation)
+    return Hierarchical.estimate(Summary(LabelSums(int(tally.n_samples), mean, deviation), 3, 0.0))
 
 
 def drawn_from_the_model(tree, order, prior, generator):
@@ -172,7 +167,7 @@ def drawn_from_the_model(tree, order, prior, generator):
 
 @pytest.mark.parametrize("noise_variance", [0.05, 2.0])
 def test_the_maximiser_recovers_the_model_that_labels_were_drawn_from(noise_variance):
-    prior = Hyperparameters(1.0, 3.0, 0.3, noise_variance)
+    prior = Hierarchical(1.0, 3.0, 0.3, noise_variance)
     generator = np.random.default_rng(0)
     trees = []
     for seed in range(5):

@@ -3,7 +3,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from mondrian_forest._core.labels.posterior import EMPIRICAL, HIERARCHICAL, PRUNED, Hyperparameters
+from mondrian_forest._core.labels import Empirical, Hierarchical, Pruned
 from mondrian_forest._core.mixtures.predict import (
     NEGLIGIBLE_WEIGHT,
     find_leaves,
@@ -22,16 +22,18 @@ from trees import (
     small_table,
 )
 
-PRIOR = Hyperparameters(3.0, 8.0, 0.4, 0.3)
+PRIOR = Hierarchical(3.0, 8.0, 0.4, 0.3)
+EMPIRICAL = Empirical(*PRIOR)
+PRUNED = Pruned(3.0, 8.0, 0.3)
 
 
-def small_forest(n_trees=3, n_rows=40, min_samples_split=4, posterior=HIERARCHICAL):
+def small_forest(n_trees=3, n_rows=40, min_samples_split=4, model=PRIOR):
     rows, labels = small_table(7, n_rows)
     trees = [
-        give_labels(*grow(rows, min_samples_split, seed=seed), labels, PRIOR, posterior)
+        give_labels(*grow(rows, min_samples_split, seed=seed), labels, model)
         for seed in range(n_trees)
     ]
-    return forest_of(trees, PRIOR, posterior=posterior)
+    return forest_of(trees, model)
 
 
 def queries(n_rows, n_features=3, seed=0):
@@ -47,7 +49,7 @@ def test_routed_weights_are_those_of_algorithm_5(seed, min_samples_split, lifeti
     root = as_reference(tree, row_lists)
     number_of = dict(zip(map(id, root.walk()), preorder_numbers(tree), strict=True))
     query = np.concatenate([queries(20, seed=seed), rows[:5]])
-    visits, exits = routed(tree, query, lifetime)[:2]
+    visits, exits = routed(tree, query, PRIOR, lifetime)[:2]
     for i, row in enumerate(query.astype(float)):
         expected = {
             (number_of[id(branch.node)], branch.ends_in_leaf): branch.weight
@@ -67,7 +69,7 @@ def test_routed_weights_are_those_of_algorithm_5(seed, min_samples_split, lifeti
 def test_parents_are_visited_before_their_children():
     rows, _ = small_table(7, 40)
     tree, _ = grow(rows, 4)
-    visits = routed(tree, queries(50)).visits
+    visits = routed(tree, queries(50), PRIOR).visits
     assert visits.parent[0] == -1
     assert (visits.parent[1:] < np.arange(1, len(visits.node))).all()
     left = tree.left_child[visits.node[visits.parent[1:]]]
@@ -77,14 +79,14 @@ def test_parents_are_visited_before_their_children():
 def test_a_training_row_inside_its_leaf_leaves_the_tree_nowhere_else():
     rows, _ = small_table(0)
     tree, _ = grow(rows, 4)
-    exits = routed(tree, rows).exits
+    exits = routed(tree, rows, PRIOR).exits
     assert sorted(exits.row) == list(range(len(rows)))
     assert (exits.weight == 1.0).all()
 
 
-@pytest.mark.parametrize("posterior", [HIERARCHICAL, EMPIRICAL])
-def test_a_prediction_does_not_depend_on_the_other_rows_of_its_block(posterior):
-    forest = small_forest(posterior=posterior)
+@pytest.mark.parametrize("model", [PRIOR, EMPIRICAL])
+def test_a_prediction_does_not_depend_on_the_other_rows_of_its_block(model):
+    forest = small_forest(model=model)
     query = queries(60)
     together = predict_moments(forest, query)
     for i in (0, 17, 59):
@@ -93,10 +95,10 @@ def test_a_prediction_does_not_depend_on_the_other_rows_of_its_block(posterior):
             assert one[0] == all_[i]
 
 
-@pytest.mark.parametrize("posterior", [HIERARCHICAL, EMPIRICAL])
-def test_mixture_and_moments_agree(posterior):
+@pytest.mark.parametrize("model", [PRIOR, EMPIRICAL])
+def test_mixture_and_moments_agree(model):
     """Law of total variance over the components of all trees."""
-    forest = small_forest(posterior=posterior)
+    forest = small_forest(model=model)
     query = queries(50)
     moments, mixture = predict_mixture(forest, query)
     for left, right in zip(moments, predict_moments(forest, query), strict=True):
@@ -116,10 +118,10 @@ def test_mixture_and_moments_agree(posterior):
         assert total == pytest.approx(weight @ (scale**2 + (location - mean) ** 2), rel=1e-9)
 
 
-@pytest.mark.parametrize("posterior", [HIERARCHICAL, EMPIRICAL, PRUNED])
+@pytest.mark.parametrize("model", [PRIOR, EMPIRICAL, PRUNED])
 @pytest.mark.parametrize(("n_trees", "n_threads"), [(3, 2), (3, 7), (20, 3)])
-def test_parts_of_a_forest_have_the_mixtures_of_all_its_trees(posterior, n_trees, n_threads):
-    forest = small_forest(n_trees, posterior=posterior)
+def test_parts_of_a_forest_have_the_mixtures_of_all_its_trees(model, n_trees, n_threads):
+    forest = small_forest(n_trees, model=model)
     query = queries(50)
     moments, mixture = predict_mixture(forest, query)
     with ThreadPoolExecutor(n_threads) as executor:

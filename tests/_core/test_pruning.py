@@ -8,13 +8,14 @@ from scipy.stats import t as student
 
 from mondrian_forest._core.arrays.rng import random_states
 from mondrian_forest._core.arrays.tree import NO_CHILD, parents_first
-from mondrian_forest._core.growth.learn import Settings
-from mondrian_forest._core.labels.posterior import PRUNED, Hyperparameters, renew_posterior
+from mondrian_forest._core.growth.learn import Growth
+from mondrian_forest._core.labels import Pruned
+from mondrian_forest._core.labels.model import set_all_nodes
 from mondrian_forest._core.labels.pruned import PRIOR_COUNT, PRIOR_SHAPE
 from mondrian_forest._core.mixtures.predict import predict_mixture
 from trees import forest_of, give_labels, grow, learn_in_steps, rows_in, small_table
 
-PRIOR = Hyperparameters(3.0, 8.0, 0.4, 1e-13)
+PRIOR = Pruned(3.0, 8.0, 1e-13)
 
 
 def sequential(labels, mean, variance):
@@ -78,7 +79,7 @@ def path_of(tree, row):
 def test_weights_and_predictions_equal_the_sum_over_all_prunings(seed):
     rows, labels = small_table(seed, n_rows=7)
     tree, row_lists = grow(rows, 2, seed=seed)
-    give_labels(tree, row_lists, labels, PRIOR, PRUNED)
+    give_labels(tree, row_lists, labels, PRIOR)
     nodes = describe(tree, row_lists, labels)
     logs, leaves = zip(
         *((prior + sum(nodes[k][0] for k in ends), ends) for prior, ends in prunings(nodes)),
@@ -105,7 +106,7 @@ def test_weights_and_predictions_equal_the_sum_over_all_prunings(seed):
     generator = np.random.default_rng(seed)
     queries = generator.uniform(-0.3, 1.3, (6, rows.shape[1])).astype(np.float32)
     queries[0] = rows[0]
-    _, mixture = predict_mixture(forest_of([tree], PRIOR, posterior=PRUNED), queries)
+    _, mixture = predict_mixture(forest_of([tree], PRIOR), queries)
     for i, query in enumerate(queries):
         y = generator.normal(3.0, 2.0)
         density = 0.0
@@ -129,13 +130,13 @@ def test_weights_and_predictions_equal_the_sum_over_all_prunings(seed):
 @pytest.mark.parametrize("chunk", [1, 5])
 def test_online_equals_a_full_recomputation(chunk, n_candidate_splits):
     rows, labels = small_table(1, n_rows=40)
-    settings = Settings(3, np.inf, PRUNED, n_candidate_splits)
+    growth = Growth(3, n_candidate_splits, np.inf)
     states = random_states(np.random.SeedSequence(3), 1)
-    for grove in learn_in_steps(rows, labels, settings, PRIOR, states, 2, chunk):
+    for grove in learn_in_steps(rows, labels, growth, PRIOR, states, 2, chunk):
         tree = grove.tree(0)
         kept = tree.nodes.copy(), tree.tallies.copy()
         order = parents_first(tree.nodes, tree.depth)
-        renew_posterior(tree.nodes, tree.tallies, PRUNED, PRIOR, order)
+        set_all_nodes(PRIOR, tree.nodes, tree.tallies, order)
         for before, after in zip(kept, (tree.nodes, tree.tallies), strict=True):
             for name in before.dtype.names:
                 np.testing.assert_allclose(before[name], after[name], rtol=1e-12, atol=1e-12)
@@ -145,7 +146,7 @@ def test_equal_labels_keep_a_variance_and_a_finite_density():
     rows = np.linspace(0, 1, 30, dtype=np.float32)[:, None]
     prior = PRIOR._replace(noise_variance=1e-4)
     tree, row_lists = grow(rows, 2)
-    give_labels(tree, row_lists, np.full(30, 7.0), prior, PRUNED)
+    give_labels(tree, row_lists, np.full(30, 7.0), prior)
     squared_scale = 1.0 / tree.nodes["precision"]
     assert np.all(squared_scale >= 1e-4)
     assert np.all(np.isfinite(tree.nodes["location"]))
@@ -155,9 +156,9 @@ def test_labels_without_structure_are_not_split():
     rows, _ = small_table(0, n_rows=400)
     labels = np.random.default_rng(5).normal(3.0, 2.0, 400)
     tree, row_lists = grow(rows, 5, seed=1)
-    give_labels(tree, row_lists, labels, PRIOR, PRUNED)
+    give_labels(tree, row_lists, labels, PRIOR)
     assert expit(tree.nodes["share"][0]) > 0.9
     # ... and where a cut explains the labels, hardly anything stops above it.
     labels += 50.0 * rows[:, 1]
-    give_labels(tree, row_lists, labels, PRIOR, PRUNED)
+    give_labels(tree, row_lists, labels, PRIOR)
     assert expit(tree.nodes["share"][0]) < 1e-6

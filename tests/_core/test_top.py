@@ -2,9 +2,8 @@ import numpy as np
 import pytest
 
 from mondrian_forest._core.arrays.tree import RowOrder, Tree, copy_depth_first
-from mondrian_forest._core.growth.learn import Settings
+from mondrian_forest._core.growth.learn import Growth
 from mondrian_forest._core.growth.top import CLOSED, Left, Reports, no_reports, report
-from mondrian_forest._core.labels.posterior import HIERARCHICAL
 from parts import grow_in_parts
 from trees import check_tree_invariants, small_table
 
@@ -16,9 +15,9 @@ def test_the_tree_is_sound_and_does_not_depend_on_the_parts(
     n_candidates, most_rows, min_samples_split
 ):
     rows, labels = small_table(2, 30)
-    settings = Settings(min_samples_split, np.inf, HIERARCHICAL, n_candidates)
+    growth = Growth(min_samples_split, n_candidates, np.inf)
     trees = [
-        grow_in_parts(rows, labels, sizes, settings, (5, 1), most_rows)
+        grow_in_parts(rows, labels, sizes, growth, (5, 1), most_rows)
         for sizes in ([30], [1, 9, 0, 20], [15, 15])
     ]
     for top, tree, order in trees:
@@ -31,6 +30,7 @@ def test_the_tree_is_sound_and_does_not_depend_on_the_parts(
             np.testing.assert_array_equal(tree.nodes[name], trees[0][1].nodes[name])
         np.testing.assert_array_equal(tree.boxes, trees[0][1].boxes)
         np.testing.assert_array_equal(np.sort(order), np.arange(30))
+        assert (tree.tallies["evidence_below"] == 0.0).all()
 
 
 def test_reports_of_parts_join_to_that_of_all_rows():
@@ -55,9 +55,9 @@ def test_reports_of_parts_join_to_that_of_all_rows():
 def test_the_best_of_several_cuts_is_made():
     rows = np.array([[0.0], [0.1], [0.2], [1.0]], np.float32)
     labels = np.array([0.0, 0.0, 0.0, 9.0])
-    settings = Settings(2, np.inf, HIERARCHICAL, 200)
+    growth = Growth(2, 200, np.inf)
     for number in range(20):
-        _, tree, _ = grow_in_parts(rows, labels, [2, 2], settings, (1, number), 1)
+        _, tree, _ = grow_in_parts(rows, labels, [2, 2], growth, (1, number), 1)
         assert 0.2 <= tree.threshold[0] < 1.0
 
 

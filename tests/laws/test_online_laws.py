@@ -9,13 +9,13 @@ from scipy.stats import chi2_contingency, ks_2samp
 
 from laws.significance import assert_plausible, is_rejected
 from mondrian_forest._core.arrays.rng import random_states
-from mondrian_forest._core.growth.learn import Settings
-from mondrian_forest._core.labels.posterior import HIERARCHICAL, Hyperparameters
+from mondrian_forest._core.growth.learn import Growth
+from mondrian_forest._core.labels import Hierarchical
 from mondrian_forest._core.mixtures.predict import predict_moments
 from trees import forest_of, learn_in_steps, routed
 
 N_TREES = 1500
-PRIOR = Hyperparameters(0.0, 2.0, 0.3, 0.05)
+PRIOR = Hierarchical(0.0, 2.0, 0.3, 0.05)
 QUERY = np.array([[0.4, 0.9]], dtype=np.float32)
 
 
@@ -35,27 +35,27 @@ ORDERS = {
 }
 
 
-def grown(rows, labels, settings, states, chunk):
+def grown(rows, labels, growth, states, chunk):
     """Return a tree that learned one row, then chunks; without a chunk, one sampled at once."""
     n_batch = len(rows) if chunk is None else 1
-    steps = learn_in_steps(rows, labels, settings, PRIOR, states, n_batch, chunk or 1)
+    steps = learn_in_steps(rows, labels, growth, PRIOR, states, n_batch, chunk or 1)
     return deque(steps, maxlen=1)[0].tree(0)
 
 
 @cache
-def statistics(order, settings, seed, chunk=None):
+def statistics(order, growth, seed, chunk=None):
     """Return what the laws are compared in, an array over trees for each."""
     rows, labels = (np.ascontiguousarray(array[ORDERS[order]]) for array in table())
     found = []
     for state in random_states(np.random.SeedSequence([7, seed]), N_TREES):
-        tree = grown(rows, labels, settings, state[None], chunk)
-        found.append(measures(tree, settings.lifetime))
+        tree = grown(rows, labels, growth, state[None], chunk)
+        found.append(measures(tree, growth.lifetime))
     return {name: np.array([row[name] for row in found]) for name in found[0]}
 
 
 def measures(tree, lifetime):
     """Return what tells trees of different laws apart."""
-    space = routed(tree, QUERY, lifetime)
+    space = routed(tree, QUERY, PRIOR, lifetime)
     moments = predict_moments(forest_of([tree], PRIOR, lifetime), QUERY)
     return {
         "leaves": np.sum(tree.left_child < 0),
@@ -85,16 +85,16 @@ def p_value(name, one, other):
     ("min_samples_split", "lifetime"), [(2, np.inf), (5, np.inf), (10, np.inf), (5, 1.5)]
 )
 def test_online_and_batch_have_one_law(min_samples_split, lifetime, order, chunk):
-    settings = Settings(min_samples_split, lifetime, HIERARCHICAL)
-    batch = statistics("as given", settings, 1)
-    online = statistics(order, settings, 2, chunk)
+    growth = Growth(min_samples_split, 1, lifetime)
+    batch = statistics("as given", growth, 1)
+    online = statistics(order, growth, 2, chunk)
     for name in batch:
         assert_plausible(p_value(name, batch[name], online[name]), N_TREES)
 
 
 def test_the_papers_rule_at_leaves_would_be_noticed():
     """A leaf that cuts off new rows before it has enough of them, as in the paper's Alg. 4."""
-    batch = statistics("as given", Settings(5, np.inf, HIERARCHICAL), 1)
-    never_waits = statistics("as given", Settings(2, np.inf, HIERARCHICAL), 2, 1)
+    batch = statistics("as given", Growth(5, 1, np.inf), 1)
+    never_waits = statistics("as given", Growth(2, 1, np.inf), 2, 1)
     assert is_rejected(p_value("leaves", batch["leaves"], never_waits["leaves"]))
     assert is_rejected(p_value("depth", batch["depth"], never_waits["depth"]))

@@ -11,7 +11,7 @@ from sklearn.utils import assert_all_finite
 from sklearn.utils.validation import validate_data
 
 from .._core.features import is_finite, survey_features, survey_labels
-from .._core.labels.posterior import LabelSums
+from .._core.labels.model import LabelSums
 from .scaling import Range, blocks_of
 from .validation import refuse_what_is_no_number
 

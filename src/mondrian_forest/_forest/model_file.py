@@ -38,10 +38,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .._core.arrays.check import FAULTS, find_fault
+from .._core.arrays.check import FAULTS, WRONG_VALUE, find_fault
 from .._core.arrays.tree import NODE, TALLY
-from .._core.growth.learn import MOST_CANDIDATES, Grove, Settings, trimmed
-from .._core.labels.posterior import PRUNED, Hyperparameters, LabelSums
+from .._core.growth.learn import MOST_CANDIDATES, Grove, Growth, trimmed
+from .._core.labels import MODELS, Hierarchical, LabelModel
+from .._core.labels.model import LabelSums, are_sound
 from .._core.spread.learn import RECORD_WIDTH, Spread
 from .._version import __version__
 from ..io.container import (
@@ -150,7 +151,7 @@ def _pack(state: ForestState) -> tuple[dict[str, Any], Arrays]:
     header = {
         "format_version": FORMAT_VERSION,
         "growth": _to_json("growth", list(state.growth)),
-        "model": list(state.model),
+        "model": [state.model.name(), *state.model._asdict().values()],
         "label_moments": list(state.label_moments),
         "label_limits": _to_json("label_limits", list(state.label_limits)),
         "balance": state.spread.balance,
@@ -189,7 +190,8 @@ def _unpack(header: dict[str, Any], arrays: Arrays, *, mapped: bool) -> ForestSt
     growth = _unpack_growth(_from_json(header["growth"]))
     n_rows = count(header["n_rows"], 1)
     nodes, tallies = _as_records(arrays["nodes"], NODE), _as_records(arrays["tallies"], TALLY)
-    _check_shapes(arrays, nodes, tallies, n_rows, growth)
+    model = _unpack_model(header["model"])
+    _check_shapes(arrays, nodes, tallies, n_rows, model)
     _check_values(arrays)
     rows = arrays["rows"]
     grove = Grove(
@@ -200,7 +202,7 @@ def _unpack(header: dict[str, Any], arrays: Arrays, *, mapped: bool) -> ForestSt
         arrays["row_numbers"],
         header["is_linked"] is True,
     )
-    fault = fault_of_trees(grove, rows, n_rows, growth.posterior, reads_boxes=not mapped)
+    fault = fault_of_trees(grove, rows, n_rows, model, reads_boxes=not mapped)
     require(not fault, fault)
     likelihoods = arrays["log_likelihoods"]
     return ForestState(
@@ -212,7 +214,7 @@ def _unpack(header: dict[str, Any], arrays: Arrays, *, mapped: bool) -> ForestSt
         ),
         grove=grove,
         growth=growth,
-        model=_unpack_model(header["model"]),
+        model=model,
         trend=_unpack_trend(arrays["trend"]),
         spread=_unpack_spread(header["balance"], arrays["spread"]),
         n_rows=n_rows,
@@ -236,14 +238,14 @@ def _check_shapes(
     nodes: NDArray[Any],
     tallies: NDArray[Any],
     n_rows: int,
-    growth: Settings,
+    model: LabelModel,
 ) -> None:
     sizes = arrays["sizes"]
     n_trees, n_features = len(sizes), arrays["boxes"].shape[-1]
     learns = len(arrays["rows"]) > 0
     n_stored = n_rows if learns else 0
     n_warped = n_features if len(arrays["knot_counts"]) else 0
-    has_likelihoods = not learns and growth.posterior == CLASSES["hierarchical"].kind
+    has_likelihoods = not learns and isinstance(model, Hierarchical)
     shapes = {
         "sizes": (n_trees,),
         "boxes": (*nodes.shape, 2, n_features),
@@ -282,20 +284,17 @@ def _check_values(arrays: Arrays) -> None:
     require(arrays["random_states"].any(axis=1).all(), "the state of a random generator is wrong")
 
 
-def _unpack_growth(content: Any) -> Settings:
-    min_samples_split, lifetime, posterior, n_candidate_splits = content
-    kinds = [one.kind for one in CLASSES.values()]
-    require(posterior in kinds, "the posterior is unknown")
+def _unpack_growth(content: Any) -> Growth:
+    min_samples_split, n_candidate_splits, lifetime = content
     require(isinstance(lifetime, float) and lifetime > 0.0, "the lifetime is out of range")
     require(n_candidate_splits <= MOST_CANDIDATES, "a number is out of range")
-    return Settings(count(min_samples_split, 2), lifetime, posterior, count(n_candidate_splits, 1))
+    return Growth(count(min_samples_split, 2), count(n_candidate_splits, 1), lifetime)
 
 
-def _unpack_model(content: Any) -> Hyperparameters:
-    mean, scale, rate, noise = content
-    return Hyperparameters(
-        _number(mean), *(_number(value, _POSITIVE) for value in (scale, rate, noise))
-    )
+def _unpack_model(content: Any) -> LabelModel:
+    name, mean, *others = content
+    require(isinstance(name, str) and name in MODELS, "the posterior is unknown")
+    return MODELS[name](_number(mean), *(_number(value, _POSITIVE) for value in others))
 
 
 def _unpack_moments(content: Any) -> LabelSums:
@@ -370,7 +369,7 @@ def fault_of_trees(
     grove: Grove,
     rows: NDArray[np.float32],
     n_rows: int,
-    posterior: int,
+    model: LabelModel,
     *,
     reads_boxes: bool = True,
 ) -> str:
@@ -389,8 +388,7 @@ def fault_of_trees(
             grove.is_linked,
             n_rows,
             reads_boxes,
-            posterior == PRUNED,
-        )
+        ) or (0 if are_sound(model, grove.nodes[number, :size]) else WRONG_VALUE)
         if fault:
             return f"in tree {number}, {FAULTS[fault]}"
     return ""

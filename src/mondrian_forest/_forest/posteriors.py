@@ -7,15 +7,8 @@ from typing import Any, ClassVar
 
 from sklearn.base import BaseEstimator
 
-from .._core.labels.posterior import (
-    EMPIRICAL,
-    HIERARCHICAL,
-    PRUNED,
-    Hyperparameters,
-    LabelSums,
-    heuristic_hyperparameters,
-    pruned_hyperparameters,
-)
+from .._core.labels import Empirical, Hierarchical, LabelModel, ModelClass, Pruned
+from .._core.labels.model import LabelSums, Summary
 from .validation import is_finite_number
 
 SMALLEST, LARGEST = 1e-50, 1e50
@@ -25,17 +18,21 @@ SMALLEST, LARGEST = 1e-50, 1e50
 class Posterior(BaseEstimator):  # type: ignore[misc]
     """What all label models have in common; hyperparameters that are None are estimated."""
 
-    name: ClassVar[str]
-    kind: ClassVar[int]
+    model: ClassVar[ModelClass]
+    """The class of the engine that computes with it."""
     prior_mean: float | None
-    noise_variance: float | None
+
+    @property
+    def name(self) -> str:
+        """What users call it."""
+        return self.model.name()
 
     def check(self) -> None:
         """Raise a ValueError in one sentence for the first invalid hyperparameter."""
         if self.prior_mean is not None and not is_finite_number(self.prior_mean):
             raise ValueError(f"prior_mean must be a number or None, got {self.prior_mean!r}.")
-        for name in ("prior_scale", "prior_rate", "noise_variance"):
-            value = getattr(self, name, None)
+        for name in self.model._fields[1:]:
+            value = getattr(self, name)
             if value is not None and not (
                 is_finite_number(value) and SMALLEST <= float(value) <= LARGEST
             ):
@@ -43,14 +40,6 @@ class Posterior(BaseEstimator):  # type: ignore[misc]
                     f"{name} must be None or a positive number, from {SMALLEST:g} to "
                     f"{LARGEST:g}, got {value!r}."
                 )
-
-    def given(self) -> tuple[float | None, ...]:
-        """Return the four hyperparameters, None for those that are estimated."""
-        values = (
-            getattr(self, name, None)
-            for name in ("prior_mean", "prior_scale", "prior_rate", "noise_variance")
-        )
-        return tuple(None if value is None else float(value) for value in values)
 
     def check_labels(self, labels: LabelSums) -> None:
         """Raise a ValueError if the labels are out of the range of float64."""
@@ -60,10 +49,12 @@ class Posterior(BaseEstimator):  # type: ignore[misc]
         if self.prior_mean is not None and not abs(float(self.prior_mean) - mean) < 1e145:
             raise ValueError(f"prior_mean is too far from y for float64, got {self.prior_mean!r}.")
 
-    def estimate(self, labels: LabelSums, n_features: int, resolution: float) -> Hyperparameters:
-        """Return all hyperparameters: those that are given, and the others by a heuristic."""
+    def estimate(self, labels: LabelSums, n_features: int, resolution: float) -> LabelModel:
+        """Return the label model; hyperparameters that are not given follow from the labels."""
         self.check_labels(labels)
-        found = self._estimate(labels, n_features, resolution)
+        values = {name: getattr(self, name) for name in self.model._fields}
+        given = {name: float(value) for name, value in values.items() if value is not None}
+        found = self.model.estimate(Summary(labels, n_features, resolution), **given)
         if not 1e-100 < found.prior_scale / found.noise_variance < 1e100:
             raise ValueError(
                 f"prior_scale {found.prior_scale:g} and noise_variance {found.noise_variance:g} "
@@ -71,17 +62,8 @@ class Posterior(BaseEstimator):  # type: ignore[misc]
             )
         return found
 
-    def _estimate(self, labels: LabelSums, n_features: int, resolution: float) -> Hyperparameters:
-        raise NotImplementedError
 
-
-class _GaussianPosterior(Posterior):
-    def _estimate(self, labels: LabelSums, n_features: int, resolution: float) -> Hyperparameters:  # noqa: ARG002
-        n_rows, mean, squared_deviation = labels
-        return heuristic_hyperparameters(n_rows, n_features, mean, squared_deviation, *self.given())
-
-
-class HierarchicalPosterior(_GaussianPosterior):
+class HierarchicalPosterior(Posterior):
     """The exact posterior under the paper's hierarchical Gaussian prior.
 
     Parameters
@@ -109,8 +91,7 @@ class HierarchicalPosterior(_GaussianPosterior):
     >>> forest = MondrianForestRegressor(**PAPER | {"posterior": posterior})
     """
 
-    name = "hierarchical"
-    kind = HIERARCHICAL
+    model = Hierarchical
 
     def __init__(
         self,
@@ -140,7 +121,7 @@ class HierarchicalPosterior(_GaussianPosterior):
             )
 
 
-class EmpiricalPosterior(_GaussianPosterior):
+class EmpiricalPosterior(Posterior):
     """The mean and the variance of the labels in each node, the paper's appendix C.
 
     Parameters
@@ -149,8 +130,7 @@ class EmpiricalPosterior(_GaussianPosterior):
         As for :class:`HierarchicalPosterior`. Only ``noise_variance`` affects predictions.
     """
 
-    name = "empirical"
-    kind = EMPIRICAL
+    model = Empirical
 
     def __init__(
         self,
@@ -180,8 +160,7 @@ class PrunedPosterior(Posterior):
         repeat. None: a twelfth of the squared resolution of y, and at least 1e-5 of its variance.
     """
 
-    name = "pruned"
-    kind = PRUNED
+    model = Pruned
 
     def __init__(
         self,
@@ -194,13 +173,9 @@ class PrunedPosterior(Posterior):
         self.prior_scale = prior_scale
         self.noise_variance = noise_variance
 
-    def _estimate(self, labels: LabelSums, n_features: int, resolution: float) -> Hyperparameters:  # noqa: ARG002
-        n_rows, mean, squared_deviation = labels
-        return pruned_hyperparameters(n_rows, mean, squared_deviation, resolution, *self.given())
-
 
 CLASSES: dict[str, type[Posterior]] = {
-    one.name: one for one in (PrunedPosterior, HierarchicalPosterior, EmpiricalPosterior)
+    one.model.name(): one for one in (PrunedPosterior, HierarchicalPosterior, EmpiricalPosterior)
 }
 
 

@@ -19,8 +19,9 @@ from sklearn.utils import check_random_state
 from .._core.arrays.rng import random_states
 from .._core.arrays.tree import MOST_FEATURES
 from .._core.features import FARTHEST
-from .._core.growth.learn import MOST_CANDIDATES, Grove, Settings, linked
-from .._core.labels.posterior import Hyperparameters, LabelSums
+from .._core.growth.learn import MOST_CANDIDATES, Grove, Growth, linked
+from .._core.labels import LabelModel
+from .._core.labels.model import LabelSums
 from .._core.spread.learn import Spread, constant_spread
 from . import held_out
 from .intake import Survey, moments_of, resolution_of, survey
@@ -103,8 +104,8 @@ class Source(ABC):
     @abstractmethod
     def grow(
         self,
-        growth: Settings,
-        model: Hyperparameters,
+        growth: Growth,
+        model: LabelModel,
         states: NDArray[np.uint64],
     ) -> tuple[Grove, NDArray[np.uint64], int]:
         """Sample all trees on the rows in use; return the streams as they are then, and how many.
@@ -209,7 +210,7 @@ def _random_streams(
     return states, np.random.default_rng(seed.spawn(1)[0])
 
 
-def _growth(parameters: Parameters, n_rows: int, n_features: int) -> Settings:
+def _growth(parameters: Parameters, n_rows: int, n_features: int) -> Growth:
     if n_features > MOST_FEATURES:
         raise ValueError(
             f"A forest takes {MOST_FEATURES:,} features at most, got {n_features:,}: leave out "
@@ -219,11 +220,10 @@ def _growth(parameters: Parameters, n_rows: int, n_features: int) -> Settings:
     if smallest is None:
         smallest = 2 if n_rows < _MANY_ROWS else 5
     n_candidates = parameters.n_candidate_splits
-    return Settings(
+    return Growth(
         min(smallest, 2**31 - 1),
-        np.inf,
-        parameters.posterior.kind,
         min(n_features if n_candidates is None else n_candidates, MOST_CANDIDATES),
+        np.inf,
     )
 
 
@@ -367,8 +367,8 @@ class ArrayRows(Source):
 
     def grow(
         self,
-        growth: Settings,
-        model: Hyperparameters,
+        growth: Growth,
+        model: LabelModel,
         states: NDArray[np.uint64],
     ) -> tuple[Grove, NDArray[np.uint64], int]:
         n_used = len(self._rows) - self._n_held

@@ -13,8 +13,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .._core.growth.learn import Grove, Settings, log_likelihood, trimmed, without_rows
-from .._core.labels.posterior import HIERARCHICAL, Hyperparameters, LabelSums
+from .._core.growth.learn import Grove, Growth, log_likelihood, trimmed, without_rows
+from .._core.labels import Hierarchical, LabelModel
+from .._core.labels.model import LabelSums
 from .._core.mixtures.predict import Ensemble
 from .._core.spread.learn import Spread
 from .label_limits import LabelLimits
@@ -41,9 +42,9 @@ class ForestState:
     """How features become the coordinates that the trees see."""
     grove: Grove
     """The trees."""
-    growth: Settings
+    growth: Growth
     """How trees are sampled."""
-    model: Hyperparameters
+    model: LabelModel
     """The label model in the trees."""
     trend: Trend | None
     """What was subtracted from the labels."""
@@ -96,23 +97,16 @@ class ForestState:
         """Whether the rows have been dropped."""
         return len(self.rows) < self.n_rows
 
-    @property
-    def is_hierarchical(self) -> bool:
-        """Whether the label model is the paper's."""
-        return self.growth.posterior == HIERARCHICAL
-
     def ensemble(self) -> Ensemble:
         """Return all that prediction needs of the trees."""
         return ensemble_of(self.grove, self.growth, self.model)
 
     def find_log_likelihoods(self) -> NDArray[np.float64] | None:
         """Return the log density of the labels given each tree; the paper's model only."""
-        if not self.is_hierarchical or self.log_likelihoods is not None:
+        grove, model = self.grove, self.model
+        if not isinstance(model, Hierarchical) or self.log_likelihoods is not None:
             return self.log_likelihoods
-        grove = self.grove
-        return np.array(
-            [log_likelihood(grove, number, self.model) for number in range(grove.n_trees)]
-        )
+        return np.array([log_likelihood(grove, number, model) for number in range(grove.n_trees)])
 
     def frozen(self) -> ForestState:
         """Return the state without the rows, and without all that only learning needs."""
@@ -140,8 +134,6 @@ class ForestState:
         )
 
 
-def ensemble_of(grove: Grove, growth: Settings, model: Hyperparameters) -> Ensemble:
+def ensemble_of(grove: Grove, growth: Growth, model: LabelModel) -> Ensemble:
     """Return all that prediction needs of some trees."""
-    return Ensemble(
-        grove.sizes, grove.nodes, grove.boxes, grove.depth, growth.posterior, model, growth.lifetime
-    )
+    return Ensemble(grove.sizes, grove.nodes, grove.boxes, grove.depth, model, growth.lifetime)

@@ -77,7 +77,7 @@ def learn(
     if not state.grove.has_room(end):
         state = with_own_trees(state, n_jobs)
     state = state.but(unfinished=Unfinished(end, is_due))
-    if is_due and seeks_evidence(parameters.posterior, state.growth, end):
+    if is_due and seeks_evidence(parameters.posterior, state.model, end):
         # The evidence has to see the rows in the trees, which nobody else may know then.
         state = finish(with_own_trees(state, n_jobs), n_jobs)
         state = with_most_evidence(state, parameters.posterior, n_jobs)

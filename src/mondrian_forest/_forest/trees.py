@@ -10,7 +10,7 @@ from scipy.optimize import minimize
 from .._core.arrays.tree import parents_first
 from .._core.growth.learn import (
     Grove,
-    Settings,
+    Growth,
     allocate_grove,
     allocate_to_grow,
     copy_tree,
@@ -21,8 +21,8 @@ from .._core.growth.learn import (
     renew,
     scratch_like,
 )
+from .._core.labels import Hierarchical, LabelModel
 from .._core.labels.evidence import TUNABLE, evidence_and_gradient, maximise_evidence
-from .._core.labels.posterior import HIERARCHICAL, Hyperparameters
 from ..io.container import ModelFileError
 from .model_file import fault_of_trees
 from .parallel import FEWEST_ROWS_FOR_THREADS, in_threads, other_processes
@@ -36,8 +36,8 @@ def sample_trees(
     rows: NDArray[np.float32],
     labels: NDArray[np.float64],
     n_rows: int,
-    growth: Settings,
-    model: Hyperparameters,
+    growth: Growth,
+    model: LabelModel,
     random_states: NDArray[np.uint64],
     n_jobs: int | None,
 ) -> Grove:
@@ -93,7 +93,7 @@ def extend_trees(state: ForestState, end: int, *, is_due: bool, n_jobs: int | No
     def extend_one(number: int) -> None:
         extend(number, number + 1)
         if is_due:
-            renew(grove, number, growth, model)
+            renew(grove, number, model)
 
     n_new = end - min(grove.n_rows(number) for number in range(grove.n_trees))
     if not is_due and n_new < FEWEST_ROWS_FOR_THREADS:
@@ -116,7 +116,7 @@ def with_own_trees(state: ForestState, n_jobs: int | None) -> ForestState:
     new = allocate_to_grow(old.n_trees, *state.rows.shape)
     in_threads(lambda number: copy_tree(old, number, new), old.n_trees, n_jobs)
     if state.is_mapped:  # somebody may have changed the file since it was loaded
-        fault = fault_of_trees(new, state.rows, old.n_rows(0), state.growth.posterior)
+        fault = fault_of_trees(new, state.rows, old.n_rows(0), state.model)
         if fault:
             raise ModelFileError(
                 f"The model file has changed since it was loaded with mmap=True: {fault}."
@@ -124,19 +124,19 @@ def with_own_trees(state: ForestState, n_jobs: int | None) -> ForestState:
     return state.but(grove=new, is_mapped=False)
 
 
-def renewed(state: ForestState, model: Hyperparameters, n_jobs: int | None) -> ForestState:
+def renewed(state: ForestState, model: LabelModel, n_jobs: int | None) -> ForestState:
     """Compute the label model of every node anew, in place; return the state with that model."""
     grove = state.grove
-    in_threads(lambda number: renew(grove, number, state.growth, model), grove.n_trees, n_jobs)
+    in_threads(lambda number: renew(grove, number, model), grove.n_trees, n_jobs)
     return state.but(model=model)
 
 
-def seeks_evidence(posterior: Posterior, growth: Settings, n_rows: int) -> bool:
+def seeks_evidence(posterior: Posterior, model: LabelModel, n_rows: int) -> bool:
     """Return whether hyperparameters are found by the marginal likelihood of the labels."""
     return (
         isinstance(posterior, HierarchicalPosterior)
         and posterior.hyperparameters == "marginal_likelihood"
-        and growth.posterior == HIERARCHICAL
+        and isinstance(model, Hierarchical)
         and n_rows >= _FEWEST_ROWS_FOR_EVIDENCE
     )
 
@@ -146,26 +146,27 @@ def with_most_evidence(state: ForestState, posterior: Posterior, n_jobs: int | N
 
     The label models of all trees are computed anew in place, so nobody else may know these trees.
     """
-    if not seeks_evidence(posterior, state.growth, state.n_rows):
+    if not seeks_evidence(posterior, state.model, state.n_rows):
         return state
     grove = state.grove
     trees = [grove.tree(number) for number in range(grove.n_trees)]
     orders = [parents_first(tree.nodes, tree.depth) for tree in trees]
 
-    def evaluate(tried: Hyperparameters) -> tuple[float, NDArray[np.float64]]:
+    def evaluate(tried: Hierarchical) -> tuple[float, NDArray[np.float64]]:
         found = np.empty((grove.n_trees, 1 + len(TUNABLE)))
 
         def evaluate_one(number: int) -> None:
             nodes, _, tallies = grove.tree(number)
             gradient = found[number, 1:]
             found[number, 0] = evidence_and_gradient(
-                nodes, tallies, tried, orders[number], gradient
+                tried, nodes, tallies, orders[number], gradient
             )
 
         in_threads(evaluate_one, grove.n_trees, n_jobs)
         mean = found.mean(axis=0)
         return float(mean[0]), mean[1:]
 
+    assert isinstance(state.model, Hierarchical)
     free = [name for name in TUNABLE if getattr(posterior, name) is None]
     best = maximise_evidence(evaluate, state.model, state.n_rows, minimize, free)
     return renewed(state, best._replace(prior_mean=state.model.prior_mean), n_jobs)

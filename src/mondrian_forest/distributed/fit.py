@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 
 from .._core.arrays.rng import random_states
-from .._core.growth.learn import Grove, Settings, linked, renew
-from .._core.labels.posterior import PRUNED, Hyperparameters, LabelSums
+from .._core.growth.learn import Grove, Growth, linked, renew
+from .._core.labels import LabelModel, Pruned
+from .._core.labels.model import LabelSums
 from .._forest import held_out
 from .._forest.intake import Survey
 from .._forest.label_limits import LabelLimits, warn_of_limits
@@ -152,7 +153,7 @@ class ClusterRows(Source):
         return Survey(seen, sums, True)
 
     def rows_for_scaling(self, parameters: Parameters, random: np.random.Generator) -> Numbers:  # noqa: ARG002
-        if parameters.posterior.kind != PRUNED and not parameters.robust:
+        if not issubclass(parameters.posterior.model, Pruned) and not parameters.robust:
             return NO_ROWS
         n_rows = sum(self._lengths)
         return np.arange(0, n_rows, -(-n_rows // _SAMPLED_ROWS))
@@ -221,8 +222,8 @@ class ClusterRows(Source):
 
     def grow(
         self,
-        growth: Settings,
-        model: Hyperparameters,
+        growth: Growth,
+        model: LabelModel,
         states: NDArray[np.uint64],
     ) -> tuple[Grove, NDArray[np.uint64], int]:
         cluster = Cluster(self._client, self._watch, self._parts, self._n_used, self._n_features)
@@ -230,7 +231,7 @@ class ClusterRows(Source):
         # Other streams for whatever is sampled next.
         seed = np.random.SeedSequence(states.ravel().tolist())
         n_jobs = self._parameters.n_jobs
-        in_threads(lambda number: renew(grove, number, growth, model), grove.n_trees, n_jobs)
+        in_threads(lambda number: renew(grove, number, model), grove.n_trees, n_jobs)
         return grove, random_states(seed, len(states)), self._n_used
 
     def join_held(self, state: ForestState) -> ForestState:

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._core.arrays.memory import release
-from .._core.growth.learn import Grove, Settings, allocate_grove
+from .._core.growth.learn import Grove, Growth, allocate_grove
 from .._core.growth.top import CLOSED, LEAF, Joining, Left, Top
 from . import tasks
 from .collections import Client
@@ -45,7 +45,7 @@ class Cluster:
 
     def grow(
         self,
-        growth: Settings,
+        growth: Growth,
         states: NDArray[np.uint64],
         block_rows: int,
         keep_rows: bool,

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from .._core.arrays.vector import padded_width
 from .._core.features import survey_features, survey_labels
-from .._core.growth.learn import Settings, allocate_grove
+from .._core.growth.learn import Growth, allocate_grove
 from .._core.growth.top import (
     Candidates,
     Cuts,
@@ -26,7 +26,7 @@ from .._core.growth.top import (
     report,
     sort_by_block,
 )
-from .._core.labels.posterior import LabelSums
+from .._core.labels.model import LabelSums
 from .._forest.label_limits import LabelLimits
 from .._forest.scaling import Scaling
 from .collections import plain
@@ -186,7 +186,7 @@ def split(
 
 
 def grow_group(
-    pieces: list[Piece], seeds: dict[int, tuple[float, NDArray[np.uint64]]], settings: Settings
+    pieces: list[Piece], seeds: dict[int, tuple[float, NDArray[np.uint64]]], growth: Growth
 ) -> dict[int, tuple[Subtree, NDArray[np.int32]]]:
     """Return subtrees, and their rows in the order of their nodes, by their blocks."""
     counts = np.array([piece.counts for piece in pieces])  # by part and block
@@ -212,9 +212,9 @@ def grow_group(
             rows[:size],
             labels[:size],
             start_time,
-            settings.min_samples_split,
-            settings.lifetime,
-            settings.n_candidate_splits,
+            growth.min_samples_split,
+            growth.lifetime,
+            growth.n_candidate_splits,
             random_state.copy(),
             room,
         )

@@ -16,7 +16,7 @@ from scipy.special import erfcx, expit, gammaln, log_ndtr, ndtr, stdtr
 from sklearn.utils import check_random_state
 
 from .._core.arrays.tree import NO_CHILD, Tree
-from .._core.labels.posterior import EMPIRICAL, PRUNED
+from .._core.labels import Empirical, Hierarchical, Pruned
 from .._core.labels.pruned import count_of
 from .._forest.sharing import read
 from .._forest.state import ForestState
@@ -130,10 +130,10 @@ def thompson_sample(
 def _drawn(state: ForestState, X: Values, random: np.random.RandomState) -> Values:
     tree = state.grove.tree(random.randint(state.grove.n_trees))
     rows = state.scaling.apply(np.asarray(X, dtype=np.float64))
-    _, lifetime, posterior, _ = state.growth
-    if posterior == EMPIRICAL:
+    lifetime, model = state.growth.lifetime, state.model
+    if isinstance(model, Empirical):
         values = _empirical_draw(tree, rows, lifetime, random)
-    elif posterior == PRUNED:
+    elif isinstance(model, Pruned):
         values = _pruned_draw(tree, rows, lifetime, random)
     else:
         values = _hierarchical_draw(state, tree, rows, random)
@@ -264,12 +264,14 @@ def _hierarchical_draw(
 ) -> Values:
     """Draw the means of all nodes from their joint posterior, then the branches that leave them."""
     exits = _leave(tree, rows, state.growth.lifetime, random)
-    scale = state.model.prior_scale
+    model = state.model
+    assert isinstance(model, Hierarchical)
+    scale = model.prior_scale
     accumulated = scale * (1.0 - tree.nodes["share"])
     evidence_variance = 1.0 / tree.nodes["precision"]
     means = np.empty(tree.n_nodes)
     level = np.zeros(1, dtype=np.int64)
-    above, begin = np.full(1, state.model.prior_mean), np.full(1, 0.5 * scale)
+    above, begin = np.full(1, model.prior_mean), np.full(1, 0.5 * scale)
     while len(level):
         edge = accumulated[level] - begin
         total = edge + evidence_variance[level]
@@ -287,12 +289,10 @@ def _hierarchical_draw(
         level[1::2] += 1
     branch = random.standard_normal(tree.n_nodes)[exits.node]
     is_root = exits.parent < 0
-    first = np.where(is_root, state.model.prior_mean, means[exits.parent])
+    first = np.where(is_root, model.prior_mean, means[exits.parent])
     start = np.where(is_root, 0.5 * scale, accumulated[exits.parent])
     last, end = means[exits.node], accumulated[exits.node]
-    at = np.where(
-        np.isinf(exits.time), end, scale / (1.0 + np.exp(-state.model.prior_rate * exits.time))
-    )
+    at = np.where(np.isinf(exits.time), end, scale / (1.0 + np.exp(-model.prior_rate * exits.time)))
     share = np.divide(at - start, end - start, out=np.ones_like(at), where=end > start)
     variance = share * (end - at) + np.where(np.isinf(exits.time), 0.0, scale - at)
     deviation = np.sqrt(np.maximum(variance, 0.0)) * branch

@@ -26,7 +26,7 @@ FAULTS = (
     "a box is not that of the rows in it",
 )
 """What ``find_fault`` finds, by number; nothing is 0."""
-_LOST, _UNREACHED, _FEATURE, _VALUE, _TALLY, _BOX, _ROW, _LOOSE = range(1, 9)
+_LOST, _UNREACHED, _FEATURE, WRONG_VALUE, _TALLY, _BOX, _ROW, _LOOSE = range(1, 9)
 
 
 @kernel
@@ -39,13 +39,12 @@ def find_fault(
     is_linked: bool,
     n_rows: int,
     reads_boxes: bool,
-    is_pruned: bool,
 ) -> int:
     """Return the number of the first fault of a tree.
 
     ``tallies``, ``row_numbers`` and ``rows`` are those of a tree that learns, or, of a frozen one,
-    the tally of the root and nothing. Boxes are not looked at without ``reads_boxes``.
-    ``is_pruned`` says whether the label model is ``PRUNED``.
+    the tally of the root and nothing. Boxes are not looked at without ``reads_boxes``. What the
+    label model says of the nodes is for ``labels.model.are_sound`` to check.
     """
     n_nodes = len(nodes)
     learns = len(tallies) == n_nodes and len(row_numbers) == n_rows
@@ -75,27 +74,20 @@ def find_fault(
         node = order[place]
         record = nodes[node]
         left = record.left_child
-        if is_pruned:
-            if not (2.0 < record.degrees < np.inf and 0.0 < record.precision < np.inf):
-                return _VALUE
-            if record.share != record.share:
-                return _VALUE
-        elif not (0.0 <= record.share <= 0.5 and record.precision >= 0.0):
-            return _VALUE
         if not (math.isfinite(record.location) and record.split_time >= 0.0):
-            return _VALUE
+            return WRONG_VALUE
         if left == NO_CHILD:
             if record.split_time != np.inf:
-                return _VALUE
+                return WRONG_VALUE
             continue
         heights[node] = 1 + max(heights[left], heights[left + 1])
         if not 0 <= record.split_feature < boxes.shape[2]:
             return _FEATURE
         if not math.isfinite(record.threshold) or record.split_time == np.inf:
-            return _VALUE
+            return WRONG_VALUE
         for child in range(left, left + 2):
             if nodes[child].split_time < record.split_time:
-                return _VALUE
+                return WRONG_VALUE
     if tallies[0].height != heights[0] or tallies[0].n_samples != n_rows:
         return _TALLY
     if reads_boxes:

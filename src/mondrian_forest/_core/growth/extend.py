@@ -31,15 +31,8 @@ from ..arrays.kernel import AHEAD, inner_kernel, kernel, prefetch, wide
 from ..arrays.rng import exponential_before, uniform
 from ..arrays.tree import NO_CHILD, NO_ROW, Records, Tree
 from ..arrays.vector import padded_width
-from ..labels.posterior import (
-    Hyperparameters,
-    merge_tallies,
-    order_labels,
-    prefetch_family,
-    set_posterior,
-    set_share,
-    tally_labels,
-)
+from ..labels.model import LabelModel
+from ..labels.tallies import merge_tallies, order_labels, prefetch_family, tally_labels
 from .sample import (
     Scratch,
     allocate_scratch,
@@ -120,8 +113,7 @@ def extend_trees(
     min_samples_split: int,
     n_candidate_splits: int,
     lifetime: float,
-    posterior: int,
-    hyperparameters: Hyperparameters,
+    model: LabelModel,
     random_states: NDArray[np.uint64],
     nodes: Records,
     boxes: NDArray[np.float32],
@@ -158,8 +150,7 @@ def extend_trees(
                 min_samples_split,
                 n_candidate_splits,
                 lifetime,
-                posterior,
-                hyperparameters,
+                model,
                 random_states[number],
                 Tree(nodes[number], boxes[number], tallies[number]),
                 next_row[number],
@@ -177,8 +168,7 @@ def extend_tree(
     min_samples_split: int,
     n_candidate_splits: int,
     lifetime: float,
-    posterior: int,
-    hyperparameters: Hyperparameters,
+    model: LabelModel,
     random_state: NDArray[np.uint64],
     tree: Tree,
     next_row: NDArray[np.int32],
@@ -271,7 +261,7 @@ def extend_tree(
                 beyond = n_nodes + 1 if is_above else n_nodes
                 _insert_parent(tree, node, moved, n_nodes, feature, threshold, time)
                 _stretch(boxes, node, group_boxes, group)
-                set_share(nodes, posterior, hyperparameters, node)
+                model.set_time(nodes, node)
                 first = middle if is_above else start
                 last = stop if is_above else middle
                 bounding_box(joining, first, last, boxes, beyond)
@@ -283,8 +273,7 @@ def extend_tree(
                     min_samples_split,
                     n_candidate_splits,
                     lifetime,
-                    posterior,
-                    hyperparameters,
+                    model,
                     random_state,
                     tree,
                     next_row,
@@ -350,7 +339,7 @@ def extend_tree(
                 crowded_time[n_crowded] = start_time
                 n_crowded += 1
             else:
-                set_posterior(nodes, tallies, posterior, hyperparameters, node)
+                model.set_node(nodes, tallies, node)
         here, below = below, here
         n_here = n_below
     if n_crowded > 0:
@@ -361,8 +350,7 @@ def extend_tree(
             min_samples_split,
             n_candidate_splits,
             lifetime,
-            posterior,
-            hyperparameters,
+            model,
             random_state,
             tree,
             next_row,
@@ -374,7 +362,7 @@ def extend_tree(
         prefetch_family(nodes, tallies, met[max(i - AHEAD, 0)])
         node = wide(met[i])
         merge_tallies(nodes, tallies, node)
-        set_posterior(nodes, tallies, posterior, hyperparameters, node)
+        model.set_node(nodes, tallies, node)
     return n_nodes
 
 
@@ -453,8 +441,7 @@ def _split_leaves(
     min_samples_split: int,
     n_candidate_splits: int,
     lifetime: float,
-    posterior: int,
-    hyperparameters: Hyperparameters,
+    model: LabelModel,
     random_state: NDArray[np.uint64],
     tree: Tree,
     next_row: NDArray[np.int32],
@@ -504,8 +491,7 @@ def _split_leaves(
             min_samples_split,
             n_candidate_splits,
             lifetime,
-            posterior,
-            hyperparameters,
+            model,
             random_state,
             tree,
             next_row,
@@ -592,8 +578,7 @@ def _sample_subtree(
     min_samples_split: int,
     n_candidate_splits: int,
     lifetime: float,
-    posterior: int,
-    hyperparameters: Hyperparameters,
+    model: LabelModel,
     random_state: NDArray[np.uint64],
     tree: Tree,
     next_row: NDArray[np.int32],
@@ -627,8 +612,8 @@ def _sample_subtree(
     link_rows(nodes, tallies, numbers, next_row, n_nodes, n_after)
     link_rows(nodes, tallies, numbers, next_row, root, root + 1)
     for node in range(n_after - 1, n_nodes - 1, -1):
-        _set_new(nodes, tallies, posterior, hyperparameters, node)
-    _set_new(nodes, tallies, posterior, hyperparameters, root)
+        _set_new(nodes, tallies, model, node)
+    _set_new(nodes, tallies, model, root)
     return n_after
 
 
@@ -636,9 +621,8 @@ def _sample_subtree(
 def _set_new(
     nodes: Records,
     tallies: Records,
-    posterior: int,
-    hyperparameters: Hyperparameters,
+    model: LabelModel,
     node: int,
 ) -> None:
-    set_share(nodes, posterior, hyperparameters, node)
-    set_posterior(nodes, tallies, posterior, hyperparameters, node)
+    model.set_time(nodes, node)
+    model.set_node(nodes, tallies, node)

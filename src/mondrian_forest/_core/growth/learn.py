@@ -21,13 +21,9 @@ from ..arrays.tree import (
     parents_first,
 )
 from ..arrays.vector import padded_width
-from ..labels.posterior import (
-    Hyperparameters,
-    log_marginal_likelihood,
-    order_labels,
-    renew_posterior,
-    tally_labels,
-)
+from ..labels.hierarchical import Hierarchical, log_marginal_likelihood
+from ..labels.model import LabelModel, set_all_nodes
+from ..labels.tallies import order_labels, tally_labels
 from .extend import extend_trees
 from .sample import link_rows, sample_tree
 
@@ -39,15 +35,15 @@ _SPARE_ROOM = 64
 _MOST_ROWS = 2**30  # whose nodes can be numbered
 
 
-class Settings(NamedTuple):
-    """What all trees of a forest have in common."""
+class Growth(NamedTuple):
+    """How trees grow, the same for all trees of a forest."""
 
     min_samples_split: int
-    lifetime: float
-    posterior: int
-    """``HIERARCHICAL``, ``EMPIRICAL`` or ``PRUNED``."""
-    n_candidate_splits: int = 1
+    """A node with fewer rows is a leaf."""
+    n_candidate_splits: int
     """Cuts to choose from at every node; one is the paper."""
+    lifetime: float
+    """No node is split after this time; may be infinite."""
 
 
 class Grove(NamedTuple):
@@ -138,8 +134,8 @@ def learn_batch(
     number: int,
     rows: NDArray[np.float32],
     labels: NDArray[np.float64],
-    settings: Settings,
-    hyperparameters: Hyperparameters,
+    growth: Growth,
+    model: LabelModel,
     random_state: NDArray[np.uint64],
     scratch: NDArray[np.float32] | None = None,
 ) -> None:
@@ -151,9 +147,9 @@ def learn_batch(
     grove.sizes[number] = sample_tree(
         rows,
         labels,
-        settings.min_samples_split,
-        settings.n_candidate_splits,
-        settings.lifetime,
+        growth.min_samples_split,
+        growth.n_candidate_splits,
+        growth.lifetime,
         random_state,
         room,
         order,
@@ -165,7 +161,7 @@ def learn_batch(
     ordered = scratch.ravel()[: 2 * len(rows)].view(np.float64)  # there are two columns or more
     order_labels(labels, order, ordered)
     tally_labels(nodes, tallies, ordered, 0, len(nodes))
-    renew(grove, number, settings, hyperparameters)
+    renew(grove, number, model)
 
 
 class LearnedTree(NamedTuple):
@@ -179,8 +175,8 @@ class LearnedTree(NamedTuple):
 def learn_alone(
     rows: NDArray[np.float32],
     labels: NDArray[np.float64],
-    settings: Settings,
-    hyperparameters: Hyperparameters,
+    growth: Growth,
+    model: LabelModel,
     random_state: NDArray[np.uint64],
 ) -> LearnedTree:
     """Sample one tree as ``learn_batch`` does, without changing anything."""
@@ -188,7 +184,7 @@ def learn_alone(
     labels = np.require(labels, requirements="W")
     state = random_state.copy()
     grove = allocate_grove(1, *rows.shape, is_linked=False)
-    learn_batch(grove, 0, rows, labels, settings, hyperparameters, state)
+    learn_batch(grove, 0, rows, labels, growth, model, state)
     nodes, boxes, tallies = (array.copy() for array in grove.tree(0))
     return LearnedTree(Tree(nodes, boxes, tallies), grove.row_numbers[0].copy(), state)
 
@@ -209,8 +205,8 @@ def learn_more(
     rows: NDArray[np.float32],
     labels: NDArray[np.float64],
     end: int,
-    settings: Settings,
-    hyperparameters: Hyperparameters,
+    growth: Growth,
+    model: LabelModel,
     random_states: NDArray[np.uint64],
 ) -> None:
     """Let the rows up to ``end`` join the trees from first to stop (Alg. 3).
@@ -221,11 +217,10 @@ def learn_more(
         rows,
         labels,
         end,
-        settings.min_samples_split,
-        settings.n_candidate_splits,
-        settings.lifetime,
-        settings.posterior,
-        hyperparameters,
+        growth.min_samples_split,
+        growth.n_candidate_splits,
+        growth.lifetime,
+        model,
         random_states,
         grove.nodes,
         grove.boxes,
@@ -237,18 +232,18 @@ def learn_more(
     )
 
 
-def renew(grove: Grove, number: int, settings: Settings, hyperparameters: Hyperparameters) -> None:
-    """Compute the label model of every node of a tree anew, for other hyperparameters."""
+def renew(grove: Grove, number: int, model: LabelModel) -> None:
+    """Set what a label model says of each node of a tree, for other hyperparameters."""
     tree = grove.tree(number)
     is_in_order = not grove.is_linked
     order = parents_first(tree.nodes, tree.depth) if is_in_order else level_by_level(tree.nodes)
-    renew_posterior(tree.nodes, tree.tallies, settings.posterior, hyperparameters, order)
+    set_all_nodes(model, tree.nodes, tree.tallies, order)
 
 
-def log_likelihood(grove: Grove, number: int, hyperparameters: Hyperparameters) -> float:
-    """Return log p(labels | tree), under the hierarchical posterior."""
+def log_likelihood(grove: Grove, number: int, model: Hierarchical) -> float:
+    """Return log p(labels | tree)."""
     nodes, _, tallies = grove.tree(number)
-    return log_marginal_likelihood(nodes, tallies, hyperparameters)
+    return log_marginal_likelihood(model, nodes, tallies)
 
 
 def copy_tree(source: Grove, number: int, target: Grove) -> None:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from ..arrays.kernel import kernel
 from ..arrays.rng import exponential
 from ..arrays.tree import NO_CHILD, NODE, TALLY, Tree
-from ..labels.posterior import merge_tallies, order_labels, tally_labels
+from ..labels.tallies import merge_tallies, order_labels, tally_labels
 from .sample import bounding_box, sample_alone, sample_cut, total_extent
 
 WAITING, INNER, LEAF, CLOSED = range(4)
@@ -427,6 +427,7 @@ def _unpack(subtree: Subtree, root: int, first_node: int, first_row: int, tree: 
         j = waiting[n_waiting]
         node, tally = nodes[j], tallies[j]
         tally.first_row = first_row
+        tally.evidence_below = 0.0
         if not is_leaf[number]:
             node.left_child = n_nodes
             node.split_feature = feature[n_inner]

@@ -1,8 +1,8 @@
-"""Empirical Bayes: the hyperparameters under which the labels are most probable, given the trees.
+"""Empirical Bayes: the hyperparameters of ``Hierarchical`` that make the labels most probable.
 
-The evidence of a tree, log p(labels | tree, hyperparameters), is what
-``posterior.log_marginal_likelihood`` computes from messages that are kept in the nodes. Here one
-upward pass finds it for any other hyperparameters, with its gradient, and leaves the tree as it is.
+The evidence of a tree, log p(labels | tree, hyperparameters), is what ``log_marginal_likelihood``
+computes from messages that are kept in the nodes. Here one upward pass finds it for any other
+hyperparameters, with its gradient, and leaves the tree as it is.
 The derivatives by log ``prior_scale`` and log ``prior_rate`` go up with each message. The one by
 log ``noise_variance`` follows from them at the end: the two variances together only set the unit of
 the squared labels.
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from ..arrays.kernel import kernel, wide
 from ..arrays.tree import NO_CHILD, Records
-from .posterior import Hyperparameters, remaining_share
+from .hierarchical import Hierarchical, remaining_share
 
 TUNABLE = ("prior_scale", "prior_rate", "noise_variance")
 """What the evidence is maximised over, in the order of its gradient."""
@@ -50,9 +50,9 @@ _BELIEF = np.dtype(
 
 @kernel
 def evidence_and_gradient(
+    model: Hierarchical,
     nodes: Records,
     tallies: Records,
-    hyperparameters: Hyperparameters,
     order: NDArray[np.int32],
     gradient: NDArray[np.float64],
 ) -> float:
@@ -63,7 +63,7 @@ def evidence_and_gradient(
 
         [..., right, left]  ->  [..., node]
     """
-    prior_mean, prior_scale, prior_rate, noise_variance = hyperparameters
+    prior_mean, prior_scale, prior_rate, noise_variance = model
     stack = np.empty(wide(tallies[0].height) + 2, dtype=_BELIEF)
     n_waiting = 0
     total = by_scale = by_rate = 0.0
@@ -212,30 +212,30 @@ def _density(
     )
 
 
-Evaluate = Callable[[Hyperparameters], tuple[float, NDArray[np.float64]]]
+Evaluate = Callable[[Hierarchical], tuple[float, NDArray[np.float64]]]
 
 
 def maximise_evidence(
     evaluate: Evaluate,
-    start: Hyperparameters,
+    start: Hierarchical,
     n_rows: int,
     minimise: Callable[..., object],
     free: Sequence[str] = TUNABLE,
-) -> Hyperparameters:
-    """Return the hyperparameters of the highest evidence that L-BFGS-B finds.
+) -> Hierarchical:
+    """Return the label model of the highest evidence that L-BFGS-B finds.
 
     Parameters
     ----------
     evaluate : callable
         Returns the mean evidence of all trees, and its gradient by the logarithms of ``TUNABLE``.
-    start : Hyperparameters
-        Those of the heuristic, with what the user has given; returned if nothing better is found.
+    start : Hierarchical
+        That of the heuristic, with what the user has given; returned if nothing better is found.
     n_rows : int
         Number of labels, so that the search ends at a precision per label.
     minimise : callable
         ``scipy.optimize.minimize``, handed in because the engine does without SciPy.
     free : sequence of str, default=TUNABLE
-        Which may change.
+        The hyperparameters that may change.
     """
     best = start
     highest = -math.inf

@@ -1,8 +1,8 @@
-"""The label model of the pruned posterior: an average over all prunings of a tree.
+"""The pruned posterior: an average over all prunings of a tree.
 
 A pruned tree is the tree with some of its inner nodes turned into leaves. A priori each inner node
 that is reached is turned into one with probability 1/2. The labels in a leaf of the pruned tree are
-normal, with a mean and a variance of their own; these have the conjugate prior, normal-inverse-
+normal, with a mean and a variance of their own. These have the conjugate prior, normal-inverse-
 gamma, centred on the mean and the variance of the labels in the node's parent. So each node has a
 closed form for the marginal density of its labels, ``own``, and a Student-t distribution for a new
 one. The sum over all prunings is a recursion (context-tree weighting of Willems, Shtarkov and
@@ -12,28 +12,29 @@ Tjalkens, 1995): with ``below`` the product of the children's averages,
 
 and a pruned tree that reaches a node stops there with probability (own / 2) / average.
 
-Labels are taken to be known up to an error of variance ``noise_variance``: a node full of equal
-labels would have no variance otherwise.
+Labels are taken to be known up to an error of variance ``noise_variance``: otherwise a node full of
+equal labels would have no variance.
 
-A node's fields are those of other label models, with another meaning: ``share`` is the logit of the
-probability to stop, ``location``, ``precision`` (inverse of the squared scale) and ``degrees`` are
-the Student-t distribution. They depend on the tallies of the node and of its parent, hence are set
-when the parent's are known; a new row changes those on its path and their siblings.
+``share`` of a node is the logit of the probability to stop. ``location``, ``precision`` (inverse of
+the squared scale) and ``degrees`` are the Student-t distribution. They depend on the tallies of the
+node and of its parent, so they are set when the parent's tally is known. A new row changes the
+nodes on its path and their siblings.
 """
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..arrays.kernel import kernel, wide
+from ..arrays.kernel import inner_kernel, kernel, wide
 from ..arrays.tree import NO_CHILD, Records
+from .exits import ExitComponents, Exits, Messages, Visits
+from .model import Summary, label_model
 
-if TYPE_CHECKING:
-    from .posterior import Hyperparameters
-
+SMALLEST_NOISE = 1e-5
+"""The least variance of the error of a label, as a share of the variance of all labels."""
 PRIOR_COUNT = 0.25
 """How many labels the prior mean of a node is worth."""
 PRIOR_SHAPE = 1.5
@@ -43,6 +44,101 @@ _LOG_TWO = math.log(2.0)
 _CONSTANT = 0.5 * math.log(PRIOR_COUNT) - math.lgamma(PRIOR_SHAPE)
 
 
+@label_model
+class Pruned(NamedTuple):
+    """The label model of the default. The first two hyperparameters are the prior of the root."""
+
+    prior_mean: float
+    prior_scale: float
+    noise_variance: float
+
+    @classmethod
+    def name(cls) -> str:
+        return "pruned"
+
+    @classmethod
+    def estimate(
+        cls,
+        summary: Summary,
+        /,
+        prior_mean: float | None = None,
+        prior_scale: float | None = None,
+        noise_variance: float | None = None,
+    ) -> Pruned:
+        """Fill in the hyperparameters that are None.
+
+        Labels that are rounded to multiples of the resolution have an error of that size. Nothing
+        else is known about the error, except that it is small.
+        """
+        if prior_mean is None:
+            prior_mean = summary.labels.mean
+        variance = summary.variance_about(prior_mean)
+        if prior_scale is None:
+            prior_scale = 2.0 * variance
+        if noise_variance is None:
+            rounding = summary.resolution * summary.resolution / 12.0
+            noise_variance = max(SMALLEST_NOISE * variance, rounding)
+        return cls(prior_mean, prior_scale, noise_variance)
+
+    @inner_kernel
+    def set_time(self, nodes: Records, node: int) -> None:
+        """Do nothing: times do not matter to prunings."""
+
+    @inner_kernel
+    def set_node(self, nodes: Records, tallies: Records, node: int) -> None:
+        set_children(self, nodes, tallies, node)
+
+    @inner_kernel
+    def is_sound(self, record: Any) -> bool:
+        return bool(
+            2.0 < record.degrees < np.inf
+            and 0.0 < record.precision < np.inf
+            and not math.isnan(record.share)
+        )
+
+    @inner_kernel
+    def stops_inside(self) -> bool:
+        return True
+
+    @inner_kernel
+    def stop_probability(self, record: Any) -> float:
+        # np.exp, which overflows to infinity also where kernels run uncompiled
+        probability: float = 1.0 / (1.0 + np.exp(-record.share))
+        return probability
+
+    @inner_kernel
+    def has_local_noise(self) -> bool:
+        return True
+
+    @kernel
+    def fill_components(
+        self,
+        nodes: Records,
+        lifetime: float,  # noqa: ARG002
+        visits: Visits,
+        n_visits: int,  # noqa: ARG002
+        messages: Messages,  # noqa: ARG002
+        exits: Exits,
+        n_exits: int,
+        components: ExitComponents,
+    ) -> None:
+        """Fill in what a label is in the node where the pruned tree ends, or a row branches off."""
+        visited, _ = visits
+        _, exit_visit, _, _, _ = exits
+        locations, posterior_variances, branch_variances, noise_variances, all_degrees = components
+        for e in range(n_exits):
+            record = nodes[visited[exit_visit[e]]]
+            locations[e] = record.location
+            degrees = np.float64(record.degrees)
+            squared_scale = 1.0 / record.precision
+            count = count_of(degrees)
+            variance = squared_scale * (degrees / (degrees - 2.0))
+            posterior_variances[e] = variance / (count + 1.0)
+            branch_variances[e] = 0.0
+            noise_variances[e] = variance * (count / (count + 1.0))
+            all_degrees[e] = degrees
+
+
 @kernel
 def count_of(degrees: Any) -> Any:
     """Return what the mean of a node is worth in labels, from its degrees of freedom."""
@@ -50,34 +146,26 @@ def count_of(degrees: Any) -> Any:
 
 
 @kernel
-def set_pruning(
-    nodes: Records, tallies: Records, hyperparameters: Hyperparameters, node: int
-) -> None:
+def set_children(model: Pruned, nodes: Records, tallies: Records, node: int) -> None:
     """Set the fields of a node's children, and of the node itself if it is the root."""
     tally = tallies[node]
-    noise_variance = hyperparameters.noise_variance
+    noise_variance = model.noise_variance
     left = wide(nodes[node].left_child)
     tally.evidence_below = 0.0
     if left != NO_CHILD:
         mean = tally.label_mean
         # The unbiased estimate: otherwise two labels, however far apart, look like two groups.
         variance = tally.squared_deviation / (tally.n_samples - 1) + noise_variance
-        tally.evidence_below = _set_node(
+        tally.evidence_below = _set_from_parent(
             nodes, tallies, noise_variance, left, mean, variance
-        ) + _set_node(nodes, tallies, noise_variance, left + 1, mean, variance)
+        ) + _set_from_parent(nodes, tallies, noise_variance, left + 1, mean, variance)
     if node == 0:
-        _set_node(
-            nodes,
-            tallies,
-            noise_variance,
-            wide(0),
-            hyperparameters.prior_mean,
-            0.5 * hyperparameters.prior_scale + noise_variance,
-        )
+        variance = 0.5 * model.prior_scale + noise_variance
+        _set_from_parent(nodes, tallies, noise_variance, wide(0), model.prior_mean, variance)
 
 
 @kernel
-def _set_node(
+def _set_from_parent(
     nodes: Records,
     tallies: Records,
     noise_variance: float,

@@ -23,8 +23,8 @@ from ..arrays.memory import empty
 from ..arrays.tree import NO_CHILD, Records
 from ..arrays.vector import are_vectors, find_outside_vectors, padded_width
 from ..growth.sample import partition
-from ..labels.components import Components, Exits, MessagesFromAbove, Visits, fill_components
-from ..labels.posterior import HIERARCHICAL, PRUNED, Hyperparameters
+from ..labels.exits import ExitComponents, Exits, Messages, Visits
+from ..labels.model import LabelModel
 from .mixture import Mixture
 
 NEGLIGIBLE_WEIGHT = 1e-12
@@ -44,9 +44,7 @@ class Ensemble(NamedTuple):
     boxes: NDArray[np.float32]
     depth: int
     """Number of edges between the root and the deepest leaf of any tree."""
-    posterior: int
-    """``HIERARCHICAL``, ``EMPIRICAL`` or ``PRUNED``."""
-    hyperparameters: Hyperparameters
+    model: LabelModel
     lifetime: float
 
 
@@ -69,9 +67,8 @@ class Workspace(NamedTuple):
 
     visits: Visits
     exits: Exits
-    messages: MessagesFromAbove | None
-    """None but under the hierarchical posterior."""
-    components: Components
+    messages: Messages
+    components: ExitComponents
     rows: NDArray[np.float32]
     """The rows in the order of the tree, with their numbers in ``row_order``."""
     row_order: NDArray[np.int32]
@@ -113,10 +110,8 @@ def allocate_workspace(ensemble: Ensemble, n_rows: int) -> Workspace:
             branch_off=values(n_exits),
             distance=values(n_exits),
         ),
-        MessagesFromAbove(values(n_visits), values(n_visits))
-        if ensemble.posterior == HIERARCHICAL
-        else None,
-        Components(*(values(n_exits) for _ in range(5))),
+        Messages(values(n_visits), values(n_visits)),
+        ExitComponents(*(values(n_exits) for _ in range(5))),
         rows=empty((n_rows, padded_width(ensemble.boxes.shape[3])), np.float32),
         row_order=numbers(n_rows),
         outside=numbers(n_rows + 1),
@@ -140,7 +135,6 @@ def _borrowed_workspace(ensemble: Ensemble, n_rows: int) -> Iterator[Workspace]:
     n_visits, n_exits = _most_visits_and_exits(ensemble, n_rows)
     if (
         space.rows.shape != (n_rows, padded_width(ensemble.boxes.shape[3]))
-        or (space.messages is None) == (ensemble.posterior == HIERARCHICAL)
         or len(space.visits.node) < n_visits
         or len(space.exits.row) < n_exits
     ):
@@ -154,7 +148,7 @@ def _borrowed_workspace(ensemble: Ensemble, n_rows: int) -> Iterator[Workspace]:
 def route(
     nodes: Records,
     boxes: NDArray[np.float32],
-    posterior: int,
+    model: LabelModel,
     lifetime: float,
     rows: NDArray[np.float32],
     space: Workspace,
@@ -168,7 +162,7 @@ def route(
     like one that stops there: the place where it branches off has the labels of the node.
     """
     visits, exits, _, _, moving, row_order, outside, staying, branching, _ = space
-    is_pruned = posterior == PRUNED
+    is_pruned = model.stops_inside()
     negligible = LIGHT if is_pruned else NEGLIGIBLE_WEIGHT
     # Unpacked, since an array taken out of a tuple costs atomic reference counts each time.
     visited, parents = visits
@@ -243,7 +237,7 @@ def route(
                         moving[i, f] = moving[stop, f]
                     row_order[i] = row_order[stop]
             if is_pruned:
-                stop_probability = 1.0 / (1.0 + np.exp(-record.share))
+                stop_probability = model.stop_probability(record)
                 for i in range(stop - 1, start - 1, -1):
                     number = row_order[i]
                     weight = staying[number] * stop_probability
@@ -322,9 +316,8 @@ def find_leaves(nodes: Records, rows: NDArray[np.float32], leaves: NDArray[np.in
 def _add_tree_moments(
     exits: Exits,
     n_exits: int,
-    components: Components,
-    posterior: int,
-    noise_variance: float,
+    components: ExitComponents,
+    model: LabelModel,
     n_trees_before: int,
     sums: NDArray[np.float64],
     moments: NDArray[np.float64],
@@ -336,7 +329,7 @@ def _add_tree_moments(
     """
     exit_row, _, weights, _, _ = exits
     locations, posterior_variances, branch_variances, noise_variances, _ = components
-    is_noise_local = posterior == PRUNED
+    is_noise_local = model.has_local_noise()
     sums[:] = 0.0
     for e in range(n_exits):
         row = exit_row[e]  # of sums: weight, mean, spread, posterior, branching, noise
@@ -357,7 +350,7 @@ def _add_tree_moments(
         moments[1, i] += share * (sums[i, 3] * inverse - moments[1, i])
         moments[2, i] += share * ((sums[i, 4] + sums[i, 2]) * inverse - moments[2, i])
         moments[3, i] += share * (deviation * (sums[i, 1] - moments[0, i]) - moments[3, i])
-        noise = sums[i, 5] * inverse if is_noise_local else noise_variance
+        noise = sums[i, 5] * inverse if is_noise_local else model.noise_variance
         moments[4, i] += share * (noise - moments[4, i])
 
 
@@ -376,8 +369,7 @@ def _average_groups(
     sizes: NDArray[np.int64],
     nodes: Records,
     boxes: NDArray[np.float32],
-    posterior: int,
-    hyperparameters: Hyperparameters,
+    model: LabelModel,
     lifetime: float,
     rows: NDArray[np.float32],
     group_size: int,
@@ -392,25 +384,22 @@ def _average_groups(
         for number in range(group * group_size, min((group + 1) * group_size, len(sizes))):
             size = sizes[number]
             tree, tree_boxes = nodes[number, :size], boxes[number, :size]
-            n_visits, n_exits = route(tree, tree_boxes, posterior, lifetime, rows, space)
-            fill_components(
+            n_visits, n_exits = route(tree, tree_boxes, model, lifetime, rows, space)
+            model.fill_components(
                 tree,
-                posterior,
-                hyperparameters,
                 lifetime,
                 space.visits,
                 n_visits,
+                space.messages,
                 space.exits,
                 n_exits,
-                space.messages,
                 space.components,
             )
             _add_tree_moments(
                 space.exits,
                 n_exits,
                 space.components,
-                posterior,
-                hyperparameters.noise_variance,
+                model,
                 number % group_size,
                 space.sums,
                 moments[group],
@@ -472,8 +461,7 @@ def predict_moments(
                 ensemble.sizes,
                 ensemble.nodes,
                 ensemble.boxes,
-                ensemble.posterior,
-                ensemble.hyperparameters,
+                ensemble.model,
                 ensemble.lifetime,
                 rows,
                 _group_size(len(ensemble.sizes)),
@@ -519,8 +507,7 @@ def average_part(part: Ensemble, rows: NDArray[np.float32], n_trees: int) -> NDA
             sizes,
             nodes,
             boxes,
-            part.posterior,
-            part.hyperparameters,
+            part.model,
             part.lifetime,
             rows,
             size,
@@ -551,7 +538,7 @@ _TreeComponents = tuple[
 def _collect(
     exits: Exits,
     n_exits: int,
-    components: Components,
+    components: ExitComponents,
     noise_variance: float,
     n_trees: int,
     total_weight: NDArray[np.float64],
@@ -614,7 +601,7 @@ def predict_mixture(
     offset = np.zeros(len(rows) + 1, dtype=np.int64)
     np.cumsum(begin[-1], out=offset[1:])
     begin += offset[:-1]
-    n_degrees = offset[-1] if ensemble.posterior == PRUNED else 0
+    n_degrees = offset[-1] if ensemble.model.has_local_noise() else 0
     lengths = (offset[-1], offset[-1], offset[-1], n_degrees)
     mixture = Mixture(offset, *(empty((length,), np.float64) for length in lengths))
 
@@ -642,19 +629,15 @@ def _collect_groups(
         for number in range(part[0] * group_size, min(part[1] * group_size, n_trees)):
             size = ensemble.sizes[number]
             tree, boxes = ensemble.nodes[number, :size], ensemble.boxes[number, :size]
-            n_visits, n_exits = route(
-                tree, boxes, ensemble.posterior, ensemble.lifetime, rows, space
-            )
-            fill_components(
+            n_visits, n_exits = route(tree, boxes, ensemble.model, ensemble.lifetime, rows, space)
+            ensemble.model.fill_components(
                 tree,
-                ensemble.posterior,
-                ensemble.hyperparameters,
                 ensemble.lifetime,
                 space.visits,
                 n_visits,
+                space.messages,
                 space.exits,
                 n_exits,
-                space.messages,
                 space.components,
             )
             group, n_before = divmod(number, group_size)
@@ -664,19 +647,18 @@ def _collect_groups(
                 space.exits,
                 n_exits,
                 space.components,
-                ensemble.posterior,
-                ensemble.hyperparameters.noise_variance,
+                ensemble.model,
                 n_before,
                 space.sums,
                 groups[group],
             )
-            degrees = np.empty(n_exits if ensemble.posterior == PRUNED else 0)
+            degrees = np.empty(n_exits if ensemble.model.has_local_noise() else 0)
             found = (np.empty(n_exits, np.int32), *np.empty((3, n_exits)), degrees)
             _collect(
                 space.exits,
                 n_exits,
                 space.components,
-                ensemble.hyperparameters.noise_variance,
+                ensemble.model.noise_variance,
                 n_trees,
                 space.staying,
                 counts,
