@@ -20,6 +20,7 @@ from ..arrays.kernel import kernel
 from ..arrays.rng import exponential
 from ..arrays.tree import NO_CHILD, NODE, TALLY, Tree
 from ..labels.posterior import merge_tallies, order_labels, tally_labels
+from ..moments import MomentArrays, Moments, add_label, merge_arrays
 from .sample import bounding_box, sample_alone, sample_cut, total_extent
 
 WAITING, INNER, LEAF, CLOSED = range(4)
@@ -27,40 +28,38 @@ WAITING, INNER, LEAF, CLOSED = range(4)
 
 
 class Reports(NamedTuple):
-    """What rows say about some blocks; those of different rows can be joined."""
+    """Boxes and label moments of some blocks, as far as some of the rows determine them."""
 
     boxes: NDArray[np.float32]
     """Shape (n_blocks, 2, n_features)."""
-    n_rows: NDArray[np.int64]
-    mean: NDArray[np.float64]
-    squared_deviation: NDArray[np.float64]
+    labels: MomentArrays
+    """The moments of the labels in each block."""
+
+    @property
+    def n_rows(self) -> NDArray[np.int64]:
+        return self.labels.n_samples
 
     def joined(self, other: Reports) -> Reports:
-        """Return what both have to say."""
-        count = self.n_rows + other.n_rows
-        share = np.divide(other.n_rows, count, out=np.zeros(len(count)), where=count > 0)
-        difference = other.mean - self.mean
+        """Return the reports on the same blocks by the rows of both."""
+        low = np.minimum(self.boxes[:, 0], other.boxes[:, 0])
+        high = np.maximum(self.boxes[:, 1], other.boxes[:, 1])
+        return Reports(np.stack([low, high], axis=1), merge_arrays(self.labels, other.labels))
+
+    def followed_by(self, others: Reports) -> Reports:
+        """Return the reports on these blocks, then those on other blocks."""
+        pairs: list[tuple[Any, Any]] = list(zip(self.labels, others.labels, strict=True))
         return Reports(
-            np.stack(
-                [
-                    np.minimum(self.boxes[:, 0], other.boxes[:, 0]),
-                    np.maximum(self.boxes[:, 1], other.boxes[:, 1]),
-                ],
-                axis=1,
-            ),
-            count,
-            self.mean + share * difference,
-            self.squared_deviation
-            + other.squared_deviation
-            + share * self.n_rows * difference * difference,
+            np.concatenate((self.boxes, others.boxes)),
+            MomentArrays(*(np.concatenate(pair) for pair in pairs)),
         )
 
 
 def no_reports(n_blocks: int, n_features: int) -> Reports:
-    """Return what no rows say."""
+    """Return reports by no rows: boxes are inside out, counts are zero."""
     boxes = np.empty((n_blocks, 2, n_features), np.float32)
     boxes[:, 0], boxes[:, 1] = np.inf, -np.inf
-    return Reports(boxes, np.zeros(n_blocks, np.int64), np.zeros(n_blocks), np.zeros(n_blocks))
+    moments = MomentArrays(np.zeros(n_blocks, np.int64), np.zeros(n_blocks), np.zeros(n_blocks))
+    return Reports(boxes, moments)
 
 
 class Candidates(NamedTuple):
@@ -159,7 +158,8 @@ def report(
     reports: Reports,
 ) -> None:
     """Fill in what rows say about the blocks from ``first`` on; see ``no_reports``."""
-    boxes, count, mean, squared_deviation = reports
+    boxes, moments = reports
+    count, mean, squared_deviation = moments
     for i in range(len(rows)):
         block = blocks[i] - first
         if block < 0:
@@ -171,10 +171,8 @@ def report(
                 boxes[block, 0, f] = value
             if value > boxes[block, 1, f]:
                 boxes[block, 1, f] = value
-        count[block] += 1
-        deviation = labels[i] - mean[block]
-        mean[block] += deviation / count[block]
-        squared_deviation[block] += deviation * (labels[i] - mean[block])
+        before = Moments(count[block], mean[block], squared_deviation[block])
+        count[block], mean[block], squared_deviation[block] = add_label(before, labels[i])
 
 
 class Top:
@@ -240,9 +238,8 @@ class Top:
 
     def draw(self, news: Reports) -> Candidates | None:
         """Take the reports on all blocks that wait, and draw cuts; None when all is decided."""
-        first = len(self.reports.n_rows)
-        pairs: list[tuple[Any, Any]] = list(zip(self.reports, news, strict=True))
-        self.reports = Reports(*(np.concatenate(pair) for pair in pairs))
+        first = len(self.reports.boxes)
+        self.reports = self.reports.followed_by(news)
         drawn = [self._decide(block) for block in range(first, self.n_blocks)]
         found = [cuts for cuts in drawn if cuts is not None]
         if not found:
@@ -254,7 +251,7 @@ class Top:
             place,
             np.array([[feature for feature, _ in cuts] for cuts in found], np.int32),
             np.array([[threshold for _, threshold in cuts] for cuts in found], np.float32),
-            self.reports.mean[self._cutting],
+            self.reports.labels.mean[self._cutting],
         )
 
     def cut(self, candidates: Candidates, found: Left | None) -> Cuts:
@@ -531,8 +528,8 @@ class Joining:
         boxes[place] = top.reports.boxes[own]
         tallies["n_samples"][place] = top.reports.n_rows[own]
         tallies["first_row"][place] = self._first_row[own]
-        tallies["label_mean"][place] = top.reports.mean[own]
-        tallies["squared_deviation"][place] = top.reports.squared_deviation[own]
+        tallies["label_mean"][place] = top.reports.labels.mean[own]
+        tallies["squared_deviation"][place] = top.reports.labels.squared_deviation[own]
         for block in own[::-1]:  # children stand behind their parents
             if top.kind[block] == INNER:
                 merge_tallies(nodes, tallies, self._place[block])
