@@ -61,15 +61,9 @@ from ._core.mixtures.predict import (
     predict_mixture,
     predict_moments,
 )
-from ._core.spread.learn import (
-    RECORD_WIDTH,
-    Spread,
-    constant_spread,
-    even_spread,
-    learn_spread,
-    measure,
-    stretch,
-)
+from ._core.spread.apply import Spread, constant_spread, stretch
+from ._core.spread.learn import learn_factors, learn_spread
+from ._core.spread.record import RECORD, measure
 from ._forest.mean_function import fit_trend
 from ._forest.model_file import ModelFileError, fault_of_trees, read, write
 from ._forest.outliers import MOST_ROWS as MOST_WARP_ROWS
@@ -501,7 +495,7 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
         self, n_rows: int, n_turns: int, random: np.random.Generator
     ) -> NDArray[np.int64]:
         """Return the numbers of the rows on which the spread is learned, for the first turn."""
-        self._spread_record = np.empty((0, RECORD_WIDTH))
+        self._spread_record = np.empty(0, RECORD)
         self.spread_ = constant_spread(1.0 if isinstance(self.spread, str) else float(self.spread))
         if not isinstance(self.spread, str) or n_rows < _FEWEST_ROWS_FOR_SPREAD:
             return np.empty(0, dtype=np.int64)
@@ -536,7 +530,7 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
         known = self._spread_record
         # At first no factors are known with which balances could be judged: hence twice.
         for _ in range(1 if len(known) > 0 else 2):
-            new = self._measure(rows, labels, even_spread(self._spread_record))
+            new = self._measure(rows, labels, learn_factors(self._spread_record))
             # What is long past is forgotten.
             self._spread_record = np.concatenate((known, new))[-_MOST_SPREAD_ROWS:]
         self.spread_ = learn_spread(self._spread_record, self._far_deviation())
@@ -548,17 +542,17 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
         return math.sqrt(float(np.sum(moments[1:])))
 
     def _measure(
-        self, rows: NDArray[np.float32], labels: NDArray[np.float64], even: Spread
-    ) -> NDArray[np.float64]:
+        self, rows: NDArray[np.float32], labels: NDArray[np.float64], factors: Spread
+    ) -> NDArray[Any]:
         """Return the record of rows that are predicted as the trees do it, and of their labels."""
         ensemble = self._ensemble()
         parts = _slices(len(rows), _SPREAD_BLOCK)
-        record = np.empty((len(rows), RECORD_WIDTH))
+        record = np.empty(len(rows), RECORD)
 
         def measure_part(number: int) -> None:
             part = parts[number]
             moments, mixture = predict_mixture(ensemble, rows[part])
-            measure(mixture, moments.mean, labels[part], even, record[part])
+            measure(mixture, moments.mean, labels[part], factors, record[part])
 
         self._in_threads(measure_part, len(parts))
         return record

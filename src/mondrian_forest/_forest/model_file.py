@@ -46,7 +46,8 @@ from .._core.arrays.memory import empty
 from .._core.arrays.tree import MOST_FEATURES, NODE, TALLY
 from .._core.growth.learn import MOST_CANDIDATES, Grove, Settings, trimmed
 from .._core.labels.posterior import EMPIRICAL, HIERARCHICAL, PRUNED, Hyperparameters, LabelSums
-from .._core.spread.learn import RECORD_WIDTH, Spread, record_of_constant
+from .._core.spread.apply import Spread
+from .._core.spread.record import RECORD_WIDTH, from_columns, record_of_constant, to_columns
 from ..io.container import Arrays, ModelFileError, checksum, count, read_file, require, write_file
 from ..io.replace import replacing
 from .mean_function import Trend
@@ -173,7 +174,7 @@ def _pack(state: dict[str, Any]) -> tuple[dict[str, Any], Arrays]:
         "feature_weights": state["feature_weights_"],
         "trend": np.empty(0) if state["_trend"] is None else np.hstack(state["_trend"]),
         "spread": np.stack(state["spread_"][1:]),
-        "spread_record": state["_spread_record"],
+        "spread_record": to_columns(state["_spread_record"]),
         "seen_range": np.stack(state["_seen_range"]),
         "log_likelihoods": state.get("_log_likelihoods", np.empty(0)),
     }
@@ -227,7 +228,7 @@ def _from_format_3(header: dict[str, Any], arrays: Arrays) -> tuple[dict[str, An
         deviation = of_labels * np.geomspace(0.05, 1.0, 200)
     return header | {"balance": 1.0}, arrays | {
         "spread": np.array([[1.0], [factor]]),
-        "spread_record": record_of_constant(factor, deviation),
+        "spread_record": to_columns(record_of_constant(factor, deviation)),
     }
 
 
@@ -387,7 +388,7 @@ def _unpack(header: dict[str, Any], arrays: Arrays, *, reads_boxes: bool) -> dic
         "_label_limits": _unpack_limits(header["label_limits"]),
         "feature_weights_": weights,
         "_trend": _unpack_trend(arrays["trend"]),
-        "_spread_record": arrays["spread_record"],
+        "_spread_record": from_columns(arrays["spread_record"]),
         "_seen_range": tuple(arrays["seen_range"]),
         "n_features_in_": n_features,
     }
