@@ -16,12 +16,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ..arrays.boxes import bounding_box, copy_box, include_row, join_boxes, total_extent
 from ..arrays.kernel import kernel
 from ..arrays.rng import exponential
 from ..arrays.tree import NO_CHILD, NODE, TALLY, Tree
 from ..labels.posterior import merge_tallies, order_labels, tally_labels
 from ..moments import MomentArrays, Moments, add_label, merge_arrays
-from .sample import bounding_box, sample_alone, sample_cut, total_extent
+from .sample import sample_alone, sample_cut
 
 WAITING, INNER, LEAF, CLOSED = range(4)
 """What a block of the top is: not decided yet, cut, a leaf of the tree, the root of a subtree."""
@@ -164,13 +165,7 @@ def report(
         block = blocks[i] - first
         if block < 0:
             continue
-        for f in range(rows.shape[1]):
-            value = rows[i, f]
-            # Branches, which are hardly ever taken, are faster than writing each time.
-            if value < boxes[block, 0, f]:
-                boxes[block, 0, f] = value
-            if value > boxes[block, 1, f]:
-                boxes[block, 1, f] = value
+        include_row(boxes, block, rows, i)
         before = Moments(count[block], mean[block], squared_deviation[block])
         count[block], mean[block], squared_deviation[block] = add_label(before, labels[i])
 
@@ -401,9 +396,7 @@ def _pack(tree: Tree, subtree: Subtree) -> None:
             n_waiting += 2
             continue
         leaf = number - n_inner
-        for end in range(2):
-            for f in range(boxes.shape[2]):
-                leaf_boxes[leaf, end, f] = boxes[node, end, f]
+        copy_box(boxes, node, leaf_boxes, leaf)
         n_rows[leaf] = tallies[node].n_samples
         mean[leaf] = tallies[node].label_mean
         squared_deviation[leaf] = tallies[node].squared_deviation
@@ -440,9 +433,7 @@ def _unpack(subtree: Subtree, root: int, first_node: int, first_row: int, tree: 
         node.split_feature = -1
         node.threshold = np.nan
         node.split_time = np.inf
-        for end in range(2):
-            for f in range(boxes.shape[2]):
-                boxes[j, end, f] = leaf_boxes[leaf, end, f]
+        copy_box(leaf_boxes, leaf, boxes, j)
         tally.n_samples = n_rows[leaf]
         tally.height = 0
         tally.label_mean = mean[leaf]
@@ -453,9 +444,7 @@ def _unpack(subtree: Subtree, root: int, first_node: int, first_row: int, tree: 
         left = nodes[j].left_child
         if left != NO_CHILD:
             merge_tallies(nodes, tallies, j)
-            for f in range(boxes.shape[2]):
-                boxes[j, 0, f] = min(boxes[left, 0, f], boxes[left + 1, 0, f])
-                boxes[j, 1, f] = max(boxes[left, 1, f], boxes[left + 1, 1, f])
+            join_boxes(boxes, left, boxes, j)
 
 
 class Joining:
