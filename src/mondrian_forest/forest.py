@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from ._core.arrays.tree import Tree
 from ._core.labels import LabelModel
-from ._core.spread.learn import Spread
+from ._core.spread.apply import Spread
 from ._forest import model_file, predict
 from ._forest.intake import check_data, check_table, check_training_data, plain_data, survey
 from ._forest.parameters import parameters_of

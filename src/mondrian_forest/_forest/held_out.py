@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .._core.features import FARTHEST
 from .._core.mixtures.predict import Ensemble, predict_mixture
-from .._core.spread.learn import RECORD_WIDTH, Spread, even_spread, learn_spread, measure
+from .._core.spread.apply import Spread
+from .._core.spread.learn import learn_factors, learn_spread
+from .._core.spread.record import RECORD, measure
 from .parallel import in_threads
 from .scaling import slices
 
@@ -50,18 +53,18 @@ def hold_out_more(n_rows: int, n_held: int, random: np.random.Generator) -> list
     return np.split(free, n_turns) if n_turns > 0 else []
 
 
-def no_record() -> NDArray[np.float64]:
+def no_record() -> NDArray[Any]:
     """Return the record of no rows."""
-    return np.empty((0, RECORD_WIDTH))
+    return np.empty(0, RECORD)
 
 
 def learn_from_held_out(
     ensemble: Ensemble,
-    record: NDArray[np.float64],
+    record: NDArray[Any],
     rows: NDArray[np.float32],
     labels: NDArray[np.float64],
     n_jobs: int | None,
-) -> tuple[Spread, NDArray[np.float64]]:
+) -> tuple[Spread, NDArray[Any]]:
     """Return the spread that suits rows which the trees have not learned, and the longer record.
 
     ``record`` is that of earlier rows; the oldest ones are forgotten.
@@ -71,7 +74,7 @@ def learn_from_held_out(
     found = record
     # Balances are judged with the factors that are known, and at first none are: hence twice.
     for _ in range(1 if len(record) > 0 else 2):
-        new = _measured(ensemble, rows, labels, even_spread(found), n_jobs)
+        new = _measured(ensemble, rows, labels, learn_factors(found), n_jobs)
         found = np.concatenate((record, new))[-MOST_ROWS:]
     return learn_spread(found, _far_deviation(ensemble)), found
 
@@ -87,17 +90,17 @@ def _measured(
     ensemble: Ensemble,
     rows: NDArray[np.float32],
     labels: NDArray[np.float64],
-    even: Spread,
+    factors: Spread,
     n_jobs: int | None,
-) -> NDArray[np.float64]:
+) -> NDArray[Any]:
     """Return the record of rows, of what the trees predict for them, and of their labels."""
     parts = slices(len(rows), _BLOCK)
-    record = np.empty((len(rows), RECORD_WIDTH))
+    record = np.empty(len(rows), RECORD)
 
     def measure_part(number: int) -> None:
         part = parts[number]
         moments, mixture = predict_mixture(ensemble, rows[part])
-        measure(mixture, moments.mean, labels[part], even, record[part])
+        measure(mixture, moments.mean, labels[part], factors, record[part])
 
     in_threads(measure_part, len(parts), n_jobs)
     return record

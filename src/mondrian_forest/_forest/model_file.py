@@ -43,7 +43,8 @@ from .._core.arrays.tree import NODE, TALLY
 from .._core.growth.learn import MOST_CANDIDATES, Grove, Growth, trimmed
 from .._core.labels import MODELS, Hierarchical, LabelModel
 from .._core.labels.model import LabelSums, are_sound
-from .._core.spread.learn import RECORD_WIDTH, Spread
+from .._core.spread.apply import Spread
+from .._core.spread.record import RECORD_WIDTH, from_columns, to_columns
 from .._version import __version__
 from ..io.container import (
     Arrays,
@@ -177,7 +178,7 @@ def _pack(state: ForestState) -> tuple[dict[str, Any], Arrays]:
         "feature_weights": state.scaling.weights,
         "trend": np.empty(0) if trend is None else np.hstack(trend),
         "spread": np.stack((state.spread.deviation, state.spread.factor)),
-        "spread_record": state.spread_record,
+        "spread_record": to_columns(state.spread_record),
         "seen_range": np.stack(state.seen_range),
         "log_likelihoods": np.empty(0) if likelihoods is None else likelihoods,
     }
@@ -225,7 +226,7 @@ def _unpack(header: dict[str, Any], arrays: Arrays, *, mapped: bool) -> ForestSt
         label_limits=_unpack_limits(header["label_limits"]),
         resolution=_number(header["resolution"], 0.0),
         seen_range=(arrays["seen_range"][0], arrays["seen_range"][1]),
-        spread_record=arrays["spread_record"],
+        spread_record=from_columns(arrays["spread_record"]),
         review_at=count(header["review_at"]),
         has_rescaled=header["has_rescaled"] is True,
         log_likelihoods=likelihoods if len(likelihoods) > 0 else None,

@@ -19,7 +19,7 @@ from .._core.mixtures.predict import (
     predict_mixture,
     predict_moments,
 )
-from .._core.spread.learn import stretch
+from .._core.spread.apply import stretch
 from .parallel import (
     FEWEST_ROWS_FOR_THREADS,
     in_threads,

@@ -22,7 +22,7 @@ from .._core.features import FARTHEST
 from .._core.growth.learn import MOST_CANDIDATES, Grove, Growth, linked
 from .._core.labels import LabelModel
 from .._core.labels.model import LabelSums
-from .._core.spread.learn import Spread, constant_spread
+from .._core.spread.apply import Spread, constant_spread
 from . import held_out
 from .intake import Survey, moments_of, resolution_of, survey
 from .label_limits import LabelLimits, learn_limits, warn_of_limits

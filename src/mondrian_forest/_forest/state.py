@@ -17,7 +17,7 @@ from .._core.growth.learn import Grove, Growth, log_likelihood, trimmed, without
 from .._core.labels import Hierarchical, LabelModel
 from .._core.labels.model import LabelSums
 from .._core.mixtures.predict import Ensemble
-from .._core.spread.learn import Spread
+from .._core.spread.apply import Spread
 from .label_limits import LabelLimits
 from .mean_function import Trend
 from .scaling import Range, Scaling
@@ -65,7 +65,7 @@ class ForestState:
     """The smallest difference of two labels."""
     seen_range: Range
     """The range of all features seen."""
-    spread_record: NDArray[np.float64]
+    spread_record: NDArray[Any]
     """What is known about rows that were predicted before they were learned."""
     review_at: int
     """The number of rows at which hyperparameters and scaling are reviewed."""

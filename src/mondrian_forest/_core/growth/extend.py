@@ -27,6 +27,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ..arrays.boxes import bounding_box
 from ..arrays.kernel import AHEAD, inner_kernel, kernel, prefetch, wide
 from ..arrays.rng import exponential_before, uniform
 from ..arrays.tree import NO_CHILD, NO_ROW, Records, Tree
@@ -36,7 +37,6 @@ from ..labels.tallies import merge_tallies, order_labels, prefetch_family, tally
 from .sample import (
     Scratch,
     allocate_scratch,
-    bounding_box,
     divide,
     link_rows,
     sample_block,
