@@ -12,6 +12,7 @@ from contextlib import nullcontext
 import numpy as np
 import pytest
 
+from benchmarks.problems import branin
 from mondrian_forest import MondrianForestRegressor
 from mondrian_forest.optimize import (
     Categorical,
@@ -24,7 +25,6 @@ from mondrian_forest.optimize import (
     maximize,
     minimize,
 )
-from mondrian_forest.optimize.problems import branin, hartmann6
 
 SPACE = {
     "x": Real(-5.0, 5.0),
@@ -316,17 +316,6 @@ def test_what_makes_no_sense_is_not_told(point, value, message):
 def test_a_number_of_points_that_makes_no_sense_is_refused(n):
     with pytest.raises(ValueError, match="n must be a positive integer"):
         Optimizer({"x": Real(0.0, 1.0)}).ask(n)
-
-
-@pytest.mark.parametrize("problem", [branin, hartmann6], ids=lambda problem: problem.name)
-def test_problems_have_the_optima_that_they_state(problem):
-    np.testing.assert_allclose(problem.function(problem.optimizers), problem.optimum, atol=1e-5)
-    ends = np.array([(p.low, p.high) for p in problem.space.values()])
-    rows = np.random.default_rng(0).uniform(*ends.T, size=(100_000, len(ends)))
-    near = problem.optimizers[0] + 1e-3 * np.random.default_rng(1).normal(size=(1000, len(ends)))
-    assert problem.function(np.concatenate([rows, near])).max() <= problem.optimum + 1e-5
-    point = dict(zip(problem.space, problem.optimizers[0], strict=True))
-    assert problem(point) == pytest.approx(problem.optimum, abs=1e-5)
 
 
 class TestMinimize:
