@@ -14,8 +14,8 @@ from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 
 from mondrian_forest.optimize import Optimizer
-from mondrian_forest.optimize.problems import hartmann6
 
+from .problems import hartmann6
 from .table import Table
 
 N_CANDIDATES = 2_000

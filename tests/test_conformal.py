@@ -1,3 +1,5 @@
+"""Coverage of calibrated intervals: what is guaranteed, and what happens in streams."""
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -30,23 +32,22 @@ def forest(**parameters):
 @pytest.fixture(scope="module")
 def calibrated():
     X, y = stream(6_000)
-    model = forest(
-        posterior=HierarchicalPosterior(noise_variance=2.0)
-    )  # four times what it is: intervals are too wide
+    # Far more than the true noise: intervals are too wide.
+    model = forest(posterior=HierarchicalPosterior(noise_variance=2.0))
     return ConformalForest(model, calibration_share=0.5, random_state=0).fit(X, y)
 
 
-def test_coverage_is_right_where_that_of_the_forest_is_not(calibrated):
+def test_calibration_corrects_the_coverage_of_a_wrong_forest(calibrated):
     X, y = stream(20_000, seed=1)
     before = calibration_table(y, calibrated.forest_.predict_distribution(X))
     after = calibration_table(y, calibrated.predict_distribution(X))
     assert before.worst > 0.2
-    # Four standard deviations of what 3,000 rows set aside and 20,000 tested leave open.
+    # Four standard deviations of the coverage with 3,000 held-out rows and 20,000 test rows.
     assert after.worst < 4 * 0.5 * np.sqrt(1 / 3_000 + 1 / 20_000)
 
 
 def test_coverage_is_exact_on_average_over_calibration_sets():
-    """The finite-sample guarantee: 19 rows set aside make nine tenths exactly, not roughly."""
+    """The finite-sample guarantee: with 19 held-out rows the coverage of 90% is exact."""
     X, y = stream(300)
     model = forest().fit(X, y)
     X, y = stream(20 * 2_000, seed=2)
@@ -60,7 +61,7 @@ def test_coverage_is_exact_on_average_over_calibration_sets():
     assert stats.binomtest(sum(inside), len(inside), 0.9).pvalue > 0.001
 
 
-def test_too_few_rows_make_infinite_intervals():
+def test_intervals_are_infinite_with_too_few_held_out_rows():
     X, y = stream(300)
     model = forest().fit(X[:200], y[:200])
     calibrated = ConformalForest(model).calibrate(X[200:210], y[200:210])
@@ -70,8 +71,7 @@ def test_too_few_rows_make_infinite_intervals():
     assert summary(y[:3], calibrated.predict_distribution(X[:3]))["width_90"] == np.inf
 
 
-def test_many_rows_make_high_levels(calibrated):
-    """1,999 rows set aside are enough for 99.9%."""
+def test_a_level_of_999_in_1000_needs_1999_held_out_rows(calibrated):
     X, y = stream(2_000, seed=3)
     for n_rows, is_enough in ((1_999, True), (1_998, False)):
         model = ConformalForest(calibrated.forest_).calibrate(X[:n_rows], y[:n_rows])
@@ -82,7 +82,9 @@ def test_many_rows_make_high_levels(calibrated):
     ("n_rows", "level", "ranks"),
     [(999, 0.9, (50, 950)), (19, 0.9, (1, 19)), (250, 0.99, (1, 250)), (250, 0.5, (62, 189))],
 )
-def test_ends_are_quantiles_at_order_statistics_rounded_outward(calibrated, n_rows, level, ranks):
+def test_ends_of_intervals_are_quantiles_at_order_statistics_rounded_outward(
+    calibrated, n_rows, level, ranks
+):
     X, y = stream(n_rows, seed=3)
     model = ConformalForest(calibrated.forest_).calibrate(X, y)
     values = np.sort(pit(y, calibrated.forest_.predict_distribution(X)))
@@ -92,8 +94,8 @@ def test_ends_are_quantiles_at_order_statistics_rounded_outward(calibrated, n_ro
     )
 
 
-def test_labels_far_from_all_that_is_expected_stay_inside():
-    """Their cdf is 1 but for rounding errors, and no quantile of that level is finite."""
+def test_labels_far_outside_of_the_prediction_are_covered():
+    """Their cdf is 1 up to rounding errors, and no quantile of that level is finite."""
     X, y = stream(400)
     model = paper_forest(6, random_state=0).fit(X[:200], y[:200])
     far = np.where(np.arange(200) % 2, 1e6, -1e6)
@@ -105,14 +107,14 @@ def test_labels_far_from_all_that_is_expected_stay_inside():
             inside = (lower <= labels) & (labels <= upper)
             assert inside.mean() >= level - 0.01
             found = calibrated.predict_distribution(X[200:])
-            assert (found.covers(labels, level)[:, 0] != inside).sum() <= 2  # at the ends
+            assert (found.covers(labels, level)[:, 0] != inside).sum() <= 2  # labels at an end
         assert not np.isnan(calibrated.predict_quantiles(X[200:], LEVEL)).any()
         scores = summary(labels, found)
         assert not np.isnan([scores["width_90"], scores["crps"]]).any()
         assert scores["nlpd"] > 0
 
 
-def test_an_error_changes_nothing():
+def test_an_error_leaves_the_calibration_unchanged():
     X, y = stream(200)
     model = ConformalForest(forest(), random_state=0).fit(X, y)
     before = model.forest_, model.reference_, model.predict_interval(X)
@@ -163,7 +165,7 @@ def test_the_calibrated_distribution_is_consistent(calibrated):
     assert repr(found) == "<CalibratedDistribution of 20 rows>"
 
 
-def test_uniform_reference_values_change_nothing():
+def test_uniform_reference_values_leave_the_distribution_unchanged():
     X, y = stream(300)
     own = forest().fit(X, y).predict_distribution(X[:50])
     same = CalibratedDistribution(own, np.arange(1, 10_000) / 10_000)
@@ -175,8 +177,8 @@ def test_uniform_reference_values_change_nothing():
 
 
 @pytest.mark.parametrize("n_rows", [30, 100, 300, 2_000])
-def test_calibrating_what_is_calibrated_costs_little(n_rows):
-    """The density of a few cells, not of every gap: that would cost 0.4 nats."""
+def test_calibrating_a_calibrated_forest_costs_little_log_score(n_rows):
+    """The density has few cells. One cell for each reference value would cost 0.4 nats."""
     generator = np.random.default_rng(0)
     own = forest().fit(*stream(300)).predict_distribution(stream(500, seed=1)[0])
     labels = own.sample(1, random_state=0)[:, 0]
@@ -188,7 +190,7 @@ def test_calibrating_what_is_calibrated_costs_little(n_rows):
 
 
 def coverage_of_stream(model, X, y, chunk=50):
-    """Return whether labels are in the intervals that are shown before they are learned."""
+    """Return whether labels are inside the intervals predicted before they are learned."""
     inside = []
     for start in range(0, len(y), chunk):
         rows = slice(start, start + chunk)
@@ -198,8 +200,8 @@ def coverage_of_stream(model, X, y, chunk=50):
     return np.concatenate(inside)
 
 
-def test_a_drifting_stream_is_followed():
-    """The noise grows fourfold halfway: what was calibrated is not, unless it adapts."""
+def test_coverage_follows_a_drifting_stream():
+    """The noise grows fourfold halfway through, so a fixed calibration becomes wrong."""
     X, y = stream(9_000)
     y[5_000:] = stream(9_000, noise=1.2)[1][5_000:]
     fixed = ConformalForest(forest(), random_state=0).fit(X[:1_000], y[:1_000])
@@ -213,8 +215,8 @@ def test_a_drifting_stream_is_followed():
 
 
 @pytest.mark.parametrize(("chunk", "step"), [(1, 0.02), (10, 0.01), (150, 0.005), (500, 0.005)])
-def test_the_long_run_coverage_of_what_is_shown_is_bounded(chunk, step):
-    """Also with an adversary who knows the intervals, and puts labels just outside of one end."""
+def test_the_error_of_the_long_run_coverage_is_bounded(chunk, step):
+    """Even if an adversary sees the intervals and places labels just outside of one end."""
     X, y = stream(3_000)
     model = ConformalForest(
         forest(posterior=HierarchicalPosterior(noise_variance=5.0)), step=step
@@ -238,8 +240,8 @@ def test_the_long_run_coverage_of_what_is_shown_is_bounded(chunk, step):
         assert abs(np.concatenate(misses).mean() - 0.1) <= bound
 
 
-def test_a_forest_that_is_too_wide_is_mended_on_a_stream():
-    """Gains near one, and PIT values in the middle: the levels must not overtake each other."""
+def test_a_stream_corrects_intervals_that_are_too_wide():
+    """Gains are near one and PIT values near 1/2, yet the levels must keep their order."""
     X, y = stream(12_000)
     model = ConformalForest(
         forest(posterior=HierarchicalPosterior(noise_variance=5.0))
@@ -248,7 +250,7 @@ def test_a_forest_that_is_too_wide_is_mended_on_a_stream():
     assert np.abs(inside[-8_000:].mean(axis=0) - LEVEL).max() < 0.02
 
 
-def test_a_stream_from_nothing_starts_with_the_forests_own_levels():
+def test_a_stream_without_a_fit_starts_with_the_levels_of_the_forest():
     X, y = stream(3_000)
     model = ConformalForest(forest(), step=0.01).partial_fit(X[:50], y[:50])
     np.testing.assert_allclose(
@@ -277,7 +279,7 @@ def test_it_is_a_scikit_learn_estimator():
     assert ConformalForest(random_state=0).fit(X, y).forest_.n_estimators == 50
 
 
-def test_bad_input_is_explained():
+def test_the_message_names_what_is_wrong():
     X, y = stream(100)
     with pytest.raises(ValueError, match="calibrate needs a fitted forest"):
         ConformalForest().calibrate(X, y)
@@ -289,7 +291,7 @@ def test_bad_input_is_explained():
     with pytest.raises(ValueError, match="inconsistent numbers of samples"):
         model.calibrate(X, y[:50])
     for share in (0.0, 1.0, 2, None, "half"):
-        with pytest.raises(ValueError, match="calibration_share must be a number between 0 and 1"):
+        with pytest.raises(ValueError, match="calibration_share must be a number above 0"):
             ConformalForest(forest(), calibration_share=share).fit(X, y)
     with pytest.raises(TypeError, match="must be a MondrianForestRegressor, got LinearRegression"):
         ConformalForest(LinearRegression()).fit(X, y)
@@ -306,22 +308,22 @@ def test_bad_input_is_explained():
             CalibratedDistribution(own, reference)
     with pytest.raises(ValueError, match="ranks must be 199 finite numbers"):
         CalibratedDistribution(own, [0.5], [0.5])
-    with pytest.raises(ValueError, match="calibrate it before the stream"):
+    with pytest.raises(ValueError, match="call calibrate before partial_fit"):
         ConformalForest(forest().fit(X, y)).partial_fit(X, y)
     model.calibrate(X, y)
     with pytest.raises(ValueError, match="level must be a number from 0 to 1"):
         model.predict_interval(X, 90)
     with pytest.raises(ValueError, match="q must be"):
         model.predict_quantiles(X, [0.5, 1.5])
-    with pytest.raises(ValueError, match="step must be a number between 0 and 1"):
+    with pytest.raises(ValueError, match="step must be a number above 0 and below 1"):
         model.set_params(step=0.0).partial_fit(X, y)
 
 
-def test_moments_are_right_where_the_mean_of_the_quantiles_is_no_number_of_float64():
+def test_moments_are_right_where_float64_has_no_number_between_quantiles():
     place = 1e16 + 2.0
     mixture = Mixture(*(np.array(part) for part in ([0, 1], [1.0], [place], [1e-3])))
     moments = ForestMoments(*np.array([[place], [1e-6], [0.0], [0.0], [0.0]]))
     calibrated = CalibratedDistribution(PredictiveDistribution(mixture, moments), [])
-    # Quantiles of levels up to 1/2 are this number, and those of others the next one.
+    # Quantiles of levels up to 1/2 are this number. All others are the next number of float64.
     assert calibrated.var() == pytest.approx(1.0)
     assert calibrated.mean()[0] in (place, place + 2.0)

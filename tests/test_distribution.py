@@ -1,3 +1,5 @@
+"""What a PredictiveDistribution returns, and what it refuses."""
+
 import os
 
 import numpy as np
@@ -18,27 +20,29 @@ def distribution(request):
 
 
 def components(distribution, i):
-    mixture = distribution._mixture
-    part = slice(mixture.offset[i], mixture.offset[i + 1])
-    return mixture.weight[part], mixture.location[part], mixture.scale[part]
+    """Return weights, means and standard deviations of the components of row i."""
+    weight, mean, scale, df, offset = distribution.components()
+    assert np.isinf(df).all()
+    part = slice(offset[i], offset[i + 1])
+    return weight[part], mean[part], scale[part]
 
 
-def test_the_parts_of_the_variance_add_up(distribution):
+def test_the_parts_add_up_to_the_variance_of_the_mixture(distribution):
     parts = distribution.decompose()
     assert parts._fields == ("noise", "posterior", "branching", "between_trees")
     for part in parts:
         assert part.shape == (40,)
         assert (part >= 0).all()
     for i in range(40):
-        weight, location, scale = components(distribution, i)
-        total = weight @ (scale**2 + (location - weight @ location) ** 2)
+        weight, mean, scale = components(distribution, i)
+        total = weight @ (scale**2 + (mean - weight @ mean) ** 2)
         assert sum(part[i] for part in parts) == pytest.approx(total, rel=1e-9)
 
 
-def test_the_mean_is_that_of_the_mixture(distribution):
+def test_the_mean_is_the_mean_of_the_mixture(distribution):
     for i in range(40):
-        weight, location, _ = components(distribution, i)
-        assert distribution.mean()[i] == pytest.approx(weight @ location, rel=1e-9, abs=1e-12)
+        weight, mean, _ = components(distribution, i)
+        assert distribution.mean()[i] == pytest.approx(weight @ mean, rel=1e-9, abs=1e-12)
 
 
 def test_draws_have_the_mean_and_variance_of_the_distribution(distribution):
@@ -53,14 +57,14 @@ def test_draws_have_the_mean_and_variance_of_the_distribution(distribution):
 
 
 def test_draws_follow_the_cdf(distribution):
-    """Probabilities of the draws under their own distribution are uniform, in each row."""
+    """In each row, the cdf at the draws is uniform."""
     draws = distribution.sample(500, random_state=1)
     probabilities = np.array([distribution.cdf(column) for column in draws.T])
     p_values = [kstest(row, "uniform").pvalue for row in probabilities.T]
     assert min(p_values) > 1e-3 / len(p_values)
 
 
-def test_density_is_the_derivative_of_the_cdf(distribution):
+def test_the_density_is_the_derivative_of_the_cdf(distribution):
     y = distribution.mean()
     step = 1e-5 * distribution.std()
     slope = (distribution.cdf(y + step) - distribution.cdf(y - step)) / (2 * step)
@@ -68,11 +72,11 @@ def test_density_is_the_derivative_of_the_cdf(distribution):
     np.testing.assert_allclose(np.log(distribution.pdf(y)), distribution.logpdf(y), rtol=1e-10)
 
 
-def test_a_number_stands_for_all_rows(distribution):
+def test_a_number_applies_to_all_rows(distribution):
     np.testing.assert_array_equal(distribution.cdf(0.3), distribution.cdf(np.full(40, 0.3)))
 
 
-def test_shapes_of_quantiles(distribution):
+def test_quantiles_have_the_documented_shapes(distribution):
     assert distribution.quantile(0.5).shape == (40,)
     assert distribution.quantile([0.5]).shape == (40, 1)
     assert distribution.quantile([0.9, 0.1, 0.5]).shape == (40, 3)
@@ -80,7 +84,7 @@ def test_shapes_of_quantiles(distribution):
     assert distribution.quantile([]).shape == (40, 0)
 
 
-def test_quantiles_come_in_the_order_asked_for(distribution):
+def test_quantiles_have_the_order_of_the_levels(distribution):
     found = distribution.quantile([0.9, 0.1, 0.9])
     np.testing.assert_array_equal(found[:, 0], distribution.quantile(0.9))
     np.testing.assert_array_equal(found[:, 1], distribution.quantile(0.1))
@@ -101,7 +105,7 @@ def test_intervals_are_central(distribution):
     np.testing.assert_allclose(distribution.cdf(ends[:, 1]), 0.9, rtol=1e-9)
 
 
-def test_crps_equals_the_mean_over_draws(distribution):
+def test_crps_is_the_expectation_over_draws_that_defines_it(distribution):
     y = distribution.mean() + distribution.std()
     draws = distribution.sample(4000, random_state=2)
     by_draws = np.abs(draws - y[:, None]).mean(axis=1) - 0.5 * np.abs(
@@ -111,11 +115,11 @@ def test_crps_equals_the_mean_over_draws(distribution):
     assert (np.abs(distribution.crps(y) - by_draws) < 5 * error).all()
 
 
-def test_one_component_is_a_gaussian():
+def test_a_single_component_is_a_gaussian():
     forest = paper_forest(1, random_state=0).fit([[0.0]], [2.0])
     single = forest.predict_distribution([[0.0]])
     mean, std = single.mean()[0], single.std()[0]
-    assert len(single._mixture.weight) == 1
+    assert len(single.components().weight) == 1
     y = mean + 0.7 * std
     assert single.cdf(y)[0] == pytest.approx(norm.cdf(0.7))
     assert single.quantile(0.95)[0] == pytest.approx(norm.ppf(0.95, mean, std))
@@ -138,25 +142,25 @@ def test_rows_are_selected_as_in_an_array(distribution, chosen):
     np.testing.assert_array_equal(part.var(), np.atleast_1d(distribution.var()[chosen]))
 
 
-def test_no_row_outside_the_distribution(distribution):
+def test_row_numbers_beyond_the_last_row_are_refused(distribution):
     with pytest.raises(IndexError):
         distribution[40]
     assert len(list(distribution)) == 40
 
 
 @pytest.mark.parametrize("rows", [None, True, [[0, 1], [2, 3]]])
-def test_odd_selections_are_refused(distribution, rows):
+def test_invalid_selections_are_refused(distribution, rows):
     with pytest.raises(IndexError, match="Select rows by"):
         distribution[rows]
 
 
 @pytest.mark.parametrize("y", ["a", {}, None, np.datetime64("2020"), 10**400])
-def test_labels_that_are_no_numbers_are_refused(distribution, y):
+def test_labels_that_are_not_numbers_are_refused(distribution, y):
     with pytest.raises(ValueError, match="y must be numbers"):
         distribution.cdf(y)
 
 
-def test_labels_that_are_missing_or_infinite(distribution):
+def test_missing_labels_give_nan_and_infinite_labels_the_limits(distribution):
     y = np.zeros(40)
     y[:3] = np.nan, np.inf, -np.inf
     np.testing.assert_allclose(distribution.cdf(y)[:3], [np.nan, 1.0, 0.0], rtol=1e-14)
@@ -171,12 +175,12 @@ def test_levels_outside_zero_to_one_are_refused(distribution, q):
 
 
 @pytest.mark.parametrize("size", [-1, 1.5, "many", (2, 3), True])
-def test_numbers_of_draws_that_make_no_sense_are_refused(distribution, size):
-    with pytest.raises(ValueError, match="size must be a non-negative integer"):
+def test_an_invalid_number_of_draws_is_refused(distribution, size):
+    with pytest.raises(ValueError, match="size must be an integer of at least 0"):
         distribution.sample(size)
 
 
-@pytest.mark.parametrize("level", [-0.5, 1.5, np.nan, [0.5, 0.9], "0.9", None])
+@pytest.mark.parametrize("level", [-0.5, 1.5, np.nan, [0.5, 0.9], "0.9", None, True])
 def test_interval_levels_outside_zero_to_one_are_refused(distribution, level):
     with pytest.raises(ValueError, match="level must be"):
         distribution.interval(level)
@@ -187,7 +191,7 @@ def test_labels_of_the_wrong_length_are_refused(distribution):
         distribution.logpdf(np.zeros(39))
 
 
-def test_the_repr_says_what_it_is(distribution):
+def test_the_repr_has_the_number_of_rows(distribution):
     assert repr(distribution).startswith("<PredictiveDistribution of 40 rows")
 
 

@@ -1,3 +1,5 @@
+"""Scores of predictive distributions and of pairs (mean, std), and scorers for scikit-learn."""
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -29,7 +31,7 @@ def gaussians():
     return mean + std * generator.standard_normal(500), mean, std
 
 
-def test_scores_of_a_distribution_are_means_of_its_own(data):
+def test_a_score_is_the_mean_of_the_scores_of_all_rows(data):
     y, found = data
     assert metrics.nlpd(y, found) == pytest.approx(-found.logpdf(y).mean())
     assert metrics.crps(y, found) == pytest.approx(found.crps(y).mean())
@@ -41,7 +43,7 @@ def test_scores_of_a_distribution_are_means_of_its_own(data):
     np.testing.assert_array_equal(metrics.pit(y, found), found.cdf(y))
 
 
-def test_scores_of_mean_and_std_are_those_of_gaussians(gaussians):
+def test_a_pair_of_mean_and_std_is_scored_as_gaussians(gaussians):
     y, mean, std = gaussians
     pair = mean, std
     assert metrics.nlpd(y, pair) == pytest.approx(-stats.norm.logpdf(y, mean, std).mean())
@@ -63,7 +65,7 @@ def test_crps_of_a_gaussian_is_the_integral_that_defines_it(gaussians):
     assert metrics.crps(y, (mean, std)) == pytest.approx(np.mean(expected), rel=1e-6)
 
 
-def test_the_calibration_table_counts_labels_in_intervals(data):
+def test_the_calibration_table_counts_labels_inside_intervals(data):
     y, found = data
     own = metrics.calibration_table(y, found)
     gaussian = metrics.calibration_table(y, found, gaussian=True)
@@ -78,7 +80,7 @@ def test_the_calibration_table_counts_labels_in_intervals(data):
     assert not np.array_equal(own.observed, gaussian.observed)
 
 
-def test_a_calibrated_prediction_is_found_calibrated():
+def test_calibrated_and_narrow_predictions_are_told_apart():
     y = np.random.default_rng(0).normal(size=100_000)
     exact = (np.zeros(100_000), np.ones(100_000))
     assert metrics.calibration_table(y, exact).worst < 0.006
@@ -87,7 +89,7 @@ def test_a_calibrated_prediction_is_found_calibrated():
     assert stats.kstest(metrics.pit(y, exact), "uniform").pvalue > 0.01
 
 
-def test_the_summary_has_all_scores(data):
+def test_the_summary_holds_all_scores(data):
     y, found = data
     scores = metrics.summary(y, found)
     assert scores == {
@@ -101,7 +103,7 @@ def test_the_summary_has_all_scores(data):
     assert all(type(score) is float for score in scores.values())
 
 
-def test_scorers_work_in_searches_and_through_pipelines():
+def test_scorers_work_with_searches_and_pipelines():
     X, y = load_diabetes(return_X_y=True)
     forest = MondrianForestRegressor(3, posterior=HierarchicalPosterior(), random_state=0)
     plain = cross_val_score(forest, X, y, scoring=metrics.neg_nlpd, cv=3)
@@ -120,7 +122,7 @@ def test_scorers_work_in_searches_and_through_pipelines():
     assert (nested["test_score"] < 0).all()
 
 
-def test_scorers_take_other_models_that_predict_std():
+def test_scorers_accept_other_models_that_predict_std():
     X, y = load_diabetes(return_X_y=True)
     process = GaussianProcessRegressor(normalize_y=True, alpha=0.5).fit(X[:100], y[:100])
     mean, std = process.predict(X[100:150], return_std=True)
@@ -132,11 +134,15 @@ def test_scorers_take_other_models_that_predict_std():
             metrics.neg_crps(other.fit(X, y), X, y)
     with pytest.raises(NotFittedError):
         metrics.neg_crps(GridSearchCV(MondrianForestRegressor(), {}), X, y)
+
+
+def test_a_pipeline_of_one_step_scores_as_that_step():
+    X, y = load_diabetes(return_X_y=True)
     alone = make_pipeline(MondrianForestRegressor(2, random_state=0)).fit(X, y)
     assert metrics.neg_crps(alone, X, y) == metrics.neg_crps(alone[-1], X, y)
 
 
-def test_labels_may_come_as_a_table_of_one_column_or_as_objects(data):
+def test_labels_may_be_a_table_of_one_column_or_objects(data):
     y, found = data
     for labels in (y[:, None], pd.DataFrame({"y": y}), y.astype(object), pd.Series(y), list(y)):
         assert metrics.crps(labels, found) == metrics.crps(y, found)
@@ -157,22 +163,39 @@ def test_labels_may_come_as_a_table_of_one_column_or_as_objects(data):
         ([1.0], ([0.0], [1.0], [2.0]), r"a pair \(mean, std\), got 3"),
     ],
 )
-def test_bad_input_is_explained(labels, prediction, message):
+def test_the_message_names_what_is_wrong_with_labels_or_prediction(labels, prediction, message):
     for score in (metrics.rmse, metrics.nlpd, metrics.crps, metrics.pit, metrics.summary):
         with pytest.raises(ValueError, match=message):
             score(labels, prediction)
 
 
-def test_what_is_no_prediction_and_no_level_is_refused():
+def test_an_array_is_refused_as_a_prediction():
     with pytest.raises(TypeError, match="must be a PredictiveDistribution or a pair"):
         metrics.nlpd([1.0], np.array([1.0]))
-    for q in (1.5, 0, 1, True, "a", None, np.array([0.5])):
-        with pytest.raises(ValueError, match="q must be a number between 0 and 1"):
-            metrics.pinball_loss([1.0], ([0.0], [1.0]), q)
+
+
+@pytest.mark.parametrize("q", [1.5, 0, 1, True, "a", None, np.array([0.5])])
+def test_invalid_levels_of_quantiles_are_refused(q):
+    with pytest.raises(ValueError, match="q must be a number above 0 and below 1"):
+        metrics.pinball_loss([1.0], ([0.0], [1.0]), q)
+
+
+def test_invalid_levels_of_intervals_are_refused():
+    with pytest.raises(ValueError, match="levels must have at least one number"):
+        metrics.calibration_table([1.0], ([0.0], [1.0]), [])
+    for levels in ([50, 90], [[0.5]], ["0.5"], [np.nan]):
+        with pytest.raises(ValueError, match=r"levels must be .* numbers from 0 to 1"):
+            metrics.calibration_table([1.0], ([0.0], [1.0]), levels)
+    with pytest.raises(ValueError, match="level must be a number from 0 to 1"):
+        metrics.sharpness(([0.0], [1.0]), -0.1)
+
+
+def test_the_sharpness_of_no_rows_is_refused():
     with pytest.raises(ValueError, match="no rows to score"):
         metrics.sharpness(([], []))
-    with pytest.raises(ValueError, match="levels must be numbers"):
-        metrics.calibration_table([1.0], ([0.0], [1.0]), [])
+
+
+def test_labels_that_are_not_numbers_are_refused():
     for labels in ([1j], [[1], [2, 3]], ["1.0"]):
         with pytest.raises(ValueError, match="y_true must be numbers"):
             metrics.crps(labels, ([0.0], [1.0]))
@@ -182,14 +205,10 @@ def test_what_is_no_prediction_and_no_level_is_refused():
         for labels in ([day], np.array([day]), np.array([day], dtype=object)):
             with pytest.raises(ValueError, match="y_true has dates or times"):
                 metrics.crps(labels, ([0.0], [1.0]))
-    with pytest.raises(ValueError, match="level must be a number from 0 to 1"):
-        metrics.sharpness(([0.0], [1.0]), -0.1)
-    with pytest.raises(ValueError, match="levels must be numbers from 0 to 1"):
-        metrics.calibration_table([1.0], ([0.0], [1.0]), [50, 90])
 
 
 @pytest.mark.parametrize("size", [1e-200, 1.0, 1e200])
-def test_the_square_of_an_error_may_be_out_of_range(size):
+def test_the_rmse_is_right_where_squares_leave_the_range_of_float64(size):
     labels = size * np.array([3.0, -4.0, 0.0])
     prediction = np.zeros(3), np.full(3, size)
     assert metrics.rmse(labels, prediction) == pytest.approx(size * np.sqrt(25 / 3), rel=1e-15)

@@ -16,10 +16,10 @@ from joblib import Parallel, delayed
 from matplotlib.figure import Figure
 from sklearn.ensemble import RandomForestRegressor
 
+from benchmarks.problems import branin, hartmann6
 from benchmarks.table import Table
 from mondrian_forest import PAPER, MondrianForestRegressor
 from mondrian_forest.optimize import Optimizer, Real
-from mondrian_forest.optimize.problems import branin, hartmann6
 from reproduction.methods import N_THREADS
 from reproduction.report import Report, progress
 

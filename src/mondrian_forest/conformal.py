@@ -1,22 +1,21 @@
-"""Conformal calibration: prediction intervals that hold what they promise, whatever the model.
+"""Conformal calibration: prediction intervals with guaranteed coverage, for any forest.
 
-The forest's cdf at the label of a row that it has not learned, the PIT value, would be uniform if
-the forest were right. On rows set aside it is what it is, and its empirical quantiles say which of
-the forest's levels stand for which true probabilities. Every row keeps the shape of its own
-distribution: only the levels are relabelled, the same way for all rows. If rows are exchangeable, a
-new PIT value is equally likely to fall into each gap between those set aside, so that the intervals
-between two of them have the coverage that their ranks say, on average over rows (distributional
-conformal prediction: Chernozhukov, Wüthrich and Zhu, PNAS 2021).
+The PIT value of a row is the forest's cdf at its label. If the forest were calibrated, the PIT
+values of held-out rows would be uniform. If they are not, their empirical quantiles tell which of
+the forest's levels has which true probability. So the levels are relabelled, in the same way for
+all rows, and every row keeps the shape of its own distribution. If rows are exchangeable, the PIT
+value of a new row falls into each interval between two neighbouring held-out PIT values with equal
+probability. Hence an interval between two of them has the coverage that their ranks say, on average
+over rows (distributional conformal prediction: Chernozhukov, Wüthrich and Zhu, PNAS 2021).
 
-Streams drift, and then nothing is exchangeable. There, the reference values are the latest ones,
-and each level follows the stream: the rank that stands for it moves up when too few labels were
-below and down when too many were (adaptive conformal inference: Gibbs and Candès, NeurIPS 2021).
-That bounds the error of the long-run coverage for any sequence of rows.
+The rows of a stream are not exchangeable if the stream drifts. There, the reference values are the
+latest PIT values, and each level has a rank among them, which follows the stream. The rank moves up
+if too few labels were below the quantile, and down if too many were (adaptive conformal inference:
+Gibbs and Candès, NeurIPS 2021). This bounds the error of the long-run coverage for any stream.
 """
 
 from __future__ import annotations
 
-from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -26,41 +25,47 @@ from sklearn.model_selection import train_test_split
 from sklearn.utils import check_consistent_length
 from sklearn.utils.validation import check_is_fitted
 
-from ._forest.intake import check_data
-from .distribution import PredictiveDistribution, checked_labels, checked_levels
+from ._forest.validation import (
+    check_level,
+    check_levels,
+    check_rows_and_labels,
+    check_share,
+)
+from .distribution import PredictiveDistribution, checked_labels
 from .forest import MondrianForestRegressor
 
 _GRID = np.arange(1, 200) / 200
-"""The levels that follow a stream: multiples of 0.005, those of the usual intervals among them."""
+"""The levels that follow a stream. They include the ends of all intervals of a whole percentage."""
 _WINDOW = 2000
-"""Fewest reference values that are kept of a stream."""
+"""Number of reference values that a stream keeps, at least."""
 _EDGE = 1e-12
-"""Levels this close to 0 or 1 are taken for 0 or 1. A label that is far beyond all that the forest
-expects has a cdf that differs from 1 by rounding errors; its distance is lost there."""
+"""Levels this close to 0 or 1 count as 0 or 1. If a label is far outside of the prediction, its cdf
+differs from 0 or 1 by rounding errors only, and does not tell how far outside it is."""
 _FEWEST_IN_CELL = 25
-"""Densities are histograms of PIT values; with fewer in a cell their noise alone would cost more
-than 0.02 in log score."""
+"""The density is a histogram with at least this number of PIT values in each cell. With fewer, the
+noise of the histogram alone would cost more than 0.02 in log score."""
 _N_QUANTILES = 100
-"""Moments and scores of a calibrated distribution are averages over so many quantiles."""
+"""Number of quantiles over which moments and scores are averaged."""
 
 
 class CalibratedDistribution:
-    """Predictive distributions whose levels have been relabelled.
+    """Predictive distributions with relabelled levels.
 
-    :meth:`ConformalForest.predict_distribution` returns it. The guarantee is that of ``interval``;
-    quantiles, cdf and density come from a smoothed version of the same relabelling. There are the
-    methods of a :class:`PredictiveDistribution` but for ``sample`` and ``decompose``; mean,
-    variance and CRPS are averages over 100 quantiles, which leave out the outermost tails.
+    :meth:`ConformalForest.predict_distribution` returns this object. The coverage of ``interval``
+    is guaranteed. Quantiles, cdf and density come from a smoothed version of the same relabelling,
+    without a guarantee. The methods are those of a :class:`PredictiveDistribution`, without
+    ``sample``, ``components`` and ``decompose``. Mean, variance and CRPS are averages over 100
+    quantiles, which leave out the outermost tails.
 
     Parameters
     ----------
     distribution : PredictiveDistribution
-        As the forest predicts it.
+        The forest's prediction.
     reference : array-like of shape (n_reference,)
-        PIT values of other rows.
+        PIT values of held-out rows.
     ranks : array-like of shape (199,), default=None
-        Rank among the reference values, as a share of their number, that stands for the level
-        k / 200. None: the level itself.
+        The rank of the levels 1/200, 2/200, ... among the reference values, as a share of their
+        number. None: each rank is the level itself.
     """
 
     def __init__(
@@ -78,6 +83,7 @@ class CalibratedDistribution:
             raise ValueError("reference must be a list of numbers from 0 to 1.")
         if self._ranks.shape != _GRID.shape or not np.all(np.isfinite(self._ranks)):
             raise ValueError(f"ranks must be {len(_GRID)} finite numbers.")
+        # Level self._levels[k] becomes the forest's own level self._knots[k], linear in between.
         n_values = len(self._reference)
         n_cells = min(max((n_values + 1) // _FEWEST_IN_CELL, 1), len(_GRID) + 1)
         self._levels = np.linspace(0.0, 1.0, n_cells + 1)
@@ -99,24 +105,23 @@ class CalibratedDistribution:
         return CalibratedDistribution(self._distribution[rows], self._reference, self._ranks)
 
     def interval(self, level: float = 0.9) -> NDArray[np.float64]:
-        """Return the central prediction interval that holds a label with at least this probability.
+        """Return the central interval that contains the label with at least this probability.
 
-        Its ends are the forest's quantiles at two reference values; between two of them, at the
-        outer one. If there were too few to calibrate so high a level, the interval is infinite.
+        Its ends are the forest's quantiles at two reference values. If an end falls between two
+        reference values, the outer one counts. If there are too few reference values for such a
+        high level, the interval is infinite.
 
         Returns
         -------
         ndarray of shape (n_rows, 2)
             Lower and upper end.
         """
-        if not (isinstance(level, Real) and 0.0 <= level <= 1.0):
-            raise ValueError(f"level must be a number from 0 to 1, got {level!r}.")
-        ((lower, upper),) = self._ends(np.array([float(level)]))
-        # A value of 1 as the lower end: the labels that made it so are above the last quantile.
+        ((lower, upper),) = self._ends(np.array([check_level("level", level)]))
+        # A lower end of 1 comes from labels above all quantiles below level 1. Keep them inside.
         return self._distribution.quantile([min(lower, 1.0 - _EDGE), max(upper, _EDGE)])
 
     def covers(self, y: ArrayLike, levels: ArrayLike) -> NDArray[np.bool_]:
-        """Return whether ``y[i]`` is in the intervals of row i, shape (n_rows, n_levels)."""
+        """Return whether ``y[i]`` is inside the intervals of row i, shape (n_rows, n_levels)."""
         values = _rounded(self._distribution.cdf(y))[:, None]
         lower, upper = self._ends(np.atleast_1d(np.asarray(levels, dtype=np.float64))).T
         return np.asarray((lower <= values) & (values <= upper))
@@ -127,23 +132,23 @@ class CalibratedDistribution:
         Parameters
         ----------
         q : float or array-like of shape (k,)
-            Levels between 0 and 1.
+            Levels from 0 to 1.
 
         Returns
         -------
         ndarray of shape (n_rows,) for a number, (n_rows, k) for k levels
         """
-        own = np.interp(checked_levels(q), self._levels, self._knots)
+        own = np.interp(check_levels("q", q), self._levels, self._knots)
         return self._distribution.quantile(_rounded(own))
 
     def cdf(self, y: ArrayLike) -> NDArray[np.float64]:
-        """Return P(label <= ``y[i]``), or P(label <= y) for a number, of row i, shape (n_rows,)."""
+        """Return P(label <= ``y[i]``) of row i, or P(label <= y) of a number, shape (n_rows,)."""
         return np.asarray(np.interp(self._distribution.cdf(y), self._knots, self._levels))
 
     def logpdf(self, y: ArrayLike) -> NDArray[np.float64]:
         """Return the log density of row i at ``y[i]``, or at the number y, shape (n_rows,)."""
         width = np.diff(self._knots)
-        # A cell of no width has its mass in a point, most likely at infinity: there is no density.
+        # A cell without width has its mass in one point, which has no density.
         stretch = np.full(len(width), -np.inf)
         stretch[width > 0.0] = -np.log(len(width) * width[width > 0.0])
         cell = np.searchsorted(self._knots[1:-1], self._distribution.cdf(y))
@@ -155,12 +160,12 @@ class CalibratedDistribution:
 
     def mean(self) -> NDArray[np.float64]:
         """Return the predictive means, shape (n_rows,)."""
-        middle, away = self._from_the_middle()
-        return np.asarray(middle + away.mean(axis=1))
+        middle, deviations = self._around_the_middle()
+        return np.asarray(middle + deviations.mean(axis=1))
 
     def var(self) -> NDArray[np.float64]:
         """Return the predictive variances, shape (n_rows,)."""
-        return np.asarray(self._from_the_middle()[1].var(axis=1))
+        return np.asarray(self._around_the_middle()[1].var(axis=1))
 
     def std(self) -> NDArray[np.float64]:
         """Return the predictive standard deviations, shape (n_rows,)."""
@@ -174,86 +179,89 @@ class CalibratedDistribution:
         return np.asarray(2.0 * np.maximum(levels * error, (levels - 1.0) * error).mean(axis=1))
 
     def _rank_of(self, levels: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the ranks of levels among the reference values, as shares of their number."""
         grid = np.concatenate(([0.0], _GRID, [1.0]))
         return np.interp(levels, grid, np.concatenate(([0.0], self._ranks, [1.0])))
 
     def _ends(self, levels: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the forest's levels of the ends of intervals, shape (n_levels, 2)."""
+        """Return the levels at which the forest's quantiles are the ends, shape (n_levels, 2)."""
         ends = np.stack([0.5 - 0.5 * levels, 0.5 + 0.5 * levels], axis=1)
         return np.sort(_outward(self._reference, self._rank_of(ends), is_lower=ends < 0.5))
 
-    def _from_the_middle(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return the middle quantile, and how far the others are from it.
+    def _around_the_middle(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return the middle quantile, and the deviations of all quantiles from it.
 
-        Where labels are large and close to each other, these differences are exact, and the mean of
-        the quantiles is not.
+        If labels are large and close to each other, the deviations are exact, while the sum of the
+        quantiles would be rounded.
         """
         quantiles = self._midpoints()[1]
         middle = quantiles[:, _N_QUANTILES // 2]
         return middle, quantiles - middle[:, None]
 
     def _midpoints(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return levels that represent equal shares, and the quantiles there."""
+        """Return the midpoints of equally large ranges of levels, and the quantiles there."""
         levels = (np.arange(_N_QUANTILES) + 0.5) / _N_QUANTILES
         own = np.interp(levels, self._levels, self._knots)
         return levels, self._distribution.quantile(np.clip(own, _EDGE, 1.0 - _EDGE))
 
 
 def _rounded(levels: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Take levels that are as good as 0 or 1 for that."""
+    """Return levels with those next to 0 or 1 rounded to 0 or 1."""
     return np.where(levels < _EDGE, 0.0, np.where(levels > 1.0 - _EDGE, 1.0, levels))
 
 
 def _outward(
     reference: NDArray[np.float64], ranks: NDArray[np.float64], is_lower: NDArray[np.bool_]
 ) -> NDArray[np.float64]:
-    """Return the reference values (sorted) of these ranks; beyond the last ones, 0 and 1.
+    """Return the reference values (sorted) of these ranks. Beyond the outermost, return 0 and 1.
 
-    Between two of them it is the outer one, so that intervals hold at least what they should.
+    If a rank falls between two of them, the outer one counts, so that intervals contain at least as
+    many labels as they should.
     """
     n_gaps = len(reference) + 1
-    place = np.round(ranks * n_gaps, 6)  # a few rounding errors off a whole number
-    rank = np.where(is_lower, np.floor(place), np.ceil(place)).astype(np.int64)
+    exact = np.round(ranks * n_gaps, 6)  # removes rounding errors from whole numbers
+    rank = np.where(is_lower, np.floor(exact), np.ceil(exact)).astype(np.int64)
     padded = np.concatenate(([0.0], reference, [1.0]))
     return np.asarray(padded[np.clip(rank, 0, n_gaps)])
 
 
 class ConformalForest(RegressorMixin, MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
-    """A forest whose prediction intervals are calibrated on rows that it has not learned.
+    """A forest with prediction intervals that are calibrated on held-out rows.
 
-    Either ``fit`` sets rows aside itself, or ``calibrate`` takes a forest that is fitted, and rows
-    that it has not seen. If these rows, n of them, and new ones are exchangeable, the interval of
-    level p holds a new label with a probability of at least p and at most p + 2 / (n + 1), on
-    average over rows: marginally, not for every group of rows. The coverage that the rows set aside
-    happen to give varies about that with standard deviation ``sqrt(p (1 - p) / n)``.
+    ``fit`` holds out rows itself. ``calibrate`` takes a fitted forest and rows that it has not
+    learned. If the n held-out rows and new rows are exchangeable, the interval of level p contains
+    a new label with a probability of at least p and at most p + 2 / (n + 1). This is an average
+    over rows; it need not hold within a group of rows. The coverage varies with the choice of the
+    held-out rows, with a standard deviation of ``sqrt(p (1 - p) / n)``.
 
-    ``partial_fit`` predicts rows before it learns them, and keeps the calibration current by the
-    rule of adaptive conformal inference, which needs no exchangeability: over T rows of any stream,
-    learned in calls of m, the share of labels below an end of an interval is off by at most
-    ``(1 + step m) / (step T)`` if ``step m`` is below one, and ``2 m / T`` otherwise, for levels
-    that are multiples of 0.01.
+    ``partial_fit`` predicts rows before it learns them, and keeps the calibration current by
+    adaptive conformal inference. This needs no exchangeability. Let a stream have T rows, learned
+    in calls of m rows. Then the share of labels below an end of an interval is off by at most
+    ``(1 + step m) / (step T)`` if ``step m`` is below one, and by ``2 m / T`` otherwise. This holds
+    for levels that are multiples of 0.01.
 
     Parameters
     ----------
     estimator : MondrianForestRegressor, default=None
-        The forest. None: one with default parameters.
+        The forest. None: a forest with default parameters.
     calibration_share : float, default=0.2
-        Share of the rows that ``fit`` sets aside.
+        Share of the rows that ``fit`` holds out.
     step : float, default=0.005
-        How far the rank that stands for a level moves with each row of a stream, at most. Larger
-        steps follow drift sooner, and make intervals more restless.
+        How far the rank of a level may move with each row of a stream. With larger steps intervals
+        follow drift faster, but fluctuate more.
     random_state : int, RandomState instance or None, default=None
-        Decides which rows are set aside.
+        Decides which rows are held out.
 
     Attributes
     ----------
     forest_ : MondrianForestRegressor
         The fitted forest.
     reference_ : ndarray of shape (n_reference,)
-        PIT values of the rows set aside; of a stream, the latest ones, as many or 2,000.
+        PIT values of the held-out rows. In a stream these are the latest rows: as many as were held
+        out, and at least 2,000.
     ranks_ : ndarray of shape (199,)
-        Rank among the reference values, as a share of their number, that stands for the level
-        k / 200: the level itself until there is a stream.
+        The rank of the levels 1/200, 2/200, ... among the reference values, as a share of their
+        number. Each rank is the level itself until ``partial_fit`` moves it.
 
     Examples
     --------
@@ -284,7 +292,7 @@ class ConformalForest(RegressorMixin, MetaEstimatorMixin, BaseEstimator):  # typ
         self.random_state = random_state
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> ConformalForest:
-        """Fit the forest to a part of the rows, and calibrate it on the others.
+        """Fit the forest to a part of the rows, and calibrate it on the held-out rest.
 
         Parameters
         ----------
@@ -302,21 +310,21 @@ class ConformalForest(RegressorMixin, MetaEstimatorMixin, BaseEstimator):  # typ
         n_rows = np.shape(y)[0]
         if n_rows < 2:
             raise ValueError(f"ConformalForest needs at least 2 rows, got {n_rows}.")
-        learned_X, kept_X, learned_y, kept_y = train_test_split(
+        train_X, held_out_X, train_y, held_out_y = train_test_split(
             X,
             y,
             test_size=min(max(round(self.calibration_share * n_rows), 1), n_rows - 1),
             random_state=self.random_state,
         )
-        forest = self._new_forest().fit(learned_X, learned_y)
-        self.reference_ = _pit(forest, kept_X, kept_y)
+        forest = self._new_forest().fit(train_X, train_y)
+        self.reference_ = _pit(forest, held_out_X, held_out_y)
         self.forest_, self.ranks_ = forest, _GRID
         return self
 
     def calibrate(self, X: ArrayLike, y: ArrayLike) -> ConformalForest:
-        """Calibrate the estimator, which is fitted, on rows that it has not learned.
+        """Calibrate the estimator, a fitted forest, on rows that it has not learned.
 
-        It is not copied: ``partial_fit`` lets this very forest learn more.
+        The forest is not copied: a later ``partial_fit`` changes it.
 
         Parameters
         ----------
@@ -328,7 +336,9 @@ class ConformalForest(RegressorMixin, MetaEstimatorMixin, BaseEstimator):  # typ
         self
         """
         if self.estimator is None:
-            raise ValueError("calibrate needs a fitted forest: ConformalForest(forest).calibrate.")
+            raise ValueError(
+                "calibrate needs a fitted forest: use ConformalForest(forest).calibrate(X, y)."
+            )
         self._check_parameters()
         check_is_fitted(self.estimator)
         self.reference_ = _pit(self.estimator, X, y)
@@ -336,10 +346,10 @@ class ConformalForest(RegressorMixin, MetaEstimatorMixin, BaseEstimator):  # typ
         return self
 
     def partial_fit(self, X: ArrayLike, y: ArrayLike) -> ConformalForest:
-        """Follow a stream: compare labels with their predictions first, then learn them.
+        """Update the calibration from new rows, then let the forest learn them.
 
-        The first rows of a stream, if there was no fit, are learned only; the calibration then
-        starts from the forest's own levels.
+        Without an earlier fit, the first call only learns its rows, and the calibration starts with
+        the forest's own levels.
 
         Parameters
         ----------
@@ -353,12 +363,22 @@ class ConformalForest(RegressorMixin, MetaEstimatorMixin, BaseEstimator):  # typ
         self._check_parameters()
         if not hasattr(self, "forest_"):
             if hasattr(self.estimator, "n_samples_seen_"):
-                raise ValueError("The estimator is fitted already: calibrate it before the stream.")
+                raise ValueError(
+                    "The estimator is already fitted: call calibrate before partial_fit."
+                )
             self.forest_ = self._new_forest().partial_fit(X, y)
             self.reference_ = self.ranks_ = _GRID
             return self
         values = _pit(self.forest_, X, y)
         self.forest_.partial_fit(X, y)
+        ranks = self._moved_ranks(values)
+        n_kept = max(_WINDOW, len(self.reference_))
+        self.reference_ = np.concatenate((self.reference_, values))[-n_kept:]
+        self.ranks_ = ranks
+        return self
+
+    def _moved_ranks(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the ranks after rows with these PIT values, by adaptive conformal inference."""
         is_lower = _GRID < 0.5
         ends = _outward(np.sort(self.reference_), self.ranks_, is_lower)
         ascending = np.sort(values)
@@ -367,35 +387,31 @@ class ConformalForest(RegressorMixin, MetaEstimatorMixin, BaseEstimator):  # typ
             np.searchsorted(ascending, ends, side="left"),
             np.searchsorted(ascending, ends, side="right"),
         )
-        # All rows of a call were predicted with the same ranks. More than one step for all of them
-        # together would overshoot.
+        # All rows of a call have the same ranks, so a total gain above one would overshoot.
         move = min(self.step * len(values), 1.0) * (_GRID - below / len(values))
-        n_kept = max(_WINDOW, len(self.reference_))
-        self.reference_ = np.concatenate((self.reference_, values))[-n_kept:]
-        self.ranks_ = self.ranks_ + move
-        return self
+        return self.ranks_ + move
 
     def predict(self, X: ArrayLike) -> NDArray[np.float64]:
-        """Predict the mean of the label of each row, as the forest does."""
+        """Return the forest's predictive mean of each row."""
         check_is_fitted(self)
         return np.asarray(self.forest_.predict(X))
 
     def predict_distribution(self, X: ArrayLike) -> CalibratedDistribution:
-        """Predict the calibrated distribution of the label of each row."""
+        """Return the calibrated predictive distribution of each row."""
         check_is_fitted(self)
         return CalibratedDistribution(
             self.forest_.predict_distribution(X), self.reference_, self.ranks_
         )
 
     def predict_quantiles(self, X: ArrayLike, q: ArrayLike) -> NDArray[np.float64]:
-        """Predict calibrated quantiles, shape (n_samples,) for a number, (n_samples, k) for k.
+        """Return calibrated quantiles, shape (n_samples,) for a number, (n_samples, k) for k.
 
-        The guarantee is that of ``predict_interval`` alone.
+        Only ``predict_interval`` has a guarantee.
         """
         return self.predict_distribution(X).quantile(q)
 
     def predict_interval(self, X: ArrayLike, level: float = 0.9) -> NDArray[np.float64]:
-        """Predict the central interval that holds the label with at least probability ``level``.
+        """Return the central interval that contains the label with at least probability ``level``.
 
         See :meth:`CalibratedDistribution.interval`.
         """
@@ -409,9 +425,7 @@ class ConformalForest(RegressorMixin, MetaEstimatorMixin, BaseEstimator):  # typ
 
     def _check_parameters(self) -> None:
         for name in ("calibration_share", "step"):
-            value = getattr(self, name)
-            if not isinstance(value, Real) or not 0.0 < float(value) < 1.0:
-                raise ValueError(f"{name} must be a number between 0 and 1, got {value!r}.")
+            check_share(name, getattr(self, name))
         if self.estimator is not None and not isinstance(self.estimator, MondrianForestRegressor):
             raise TypeError(
                 f"estimator must be a MondrianForestRegressor, got {type(self.estimator).__name__}."
@@ -432,6 +446,6 @@ class ConformalForest(RegressorMixin, MetaEstimatorMixin, BaseEstimator):  # typ
 
 
 def _pit(forest: MondrianForestRegressor, X: ArrayLike, y: ArrayLike) -> NDArray[np.float64]:
-    """Return the forest's cdf at labels that are checked as for a fit."""
-    _, labels = check_data(forest, X, y)
+    """Return the PIT values of rows, which are checked as strictly as for a fit."""
+    _, labels = check_rows_and_labels(forest, X, y, reset=False)
     return _rounded(forest.predict_distribution(X).cdf(labels))

@@ -1,10 +1,9 @@
-"""The predictive distribution: the one object that all consumers of predictions share."""
+"""The predictive distributions of rows: the object that everything after a prediction uses."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from numbers import Integral, Real
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,22 +15,24 @@ from sklearn.utils import check_random_state
 from ._core.mixtures import mixture as kernels
 from ._core.mixtures.mixture import Mixture
 from ._core.mixtures.predict import ForestMoments
+from ._forest.validation import check_integer, check_level, check_levels
 
 _ROWS_PER_BLOCK = 1024
+"""Number of rows that a thread evaluates at a time."""
 
 
 class Components(NamedTuple):
-    """The components of the mixtures of a number of rows, one row after another.
+    """The components of the mixtures of all rows, one row after another.
 
-    A component is Gaussian, or under the pruned posterior a Student-t distribution.
+    A component is a Gaussian. Under the pruned posterior it is a Student-t distribution.
 
     Attributes
     ----------
     weight : ndarray of shape (n_components,)
-        The weights of one row's components add up to 1.
+        The weights of a row add up to 1.
     mean : ndarray of shape (n_components,)
     scale : ndarray of shape (n_components,)
-        The standard deviation of a Gaussian.
+        The standard deviation of a Gaussian, or the scale of a Student-t distribution.
     df : ndarray of shape (n_components,)
         Degrees of freedom; infinite for Gaussians.
     offset : ndarray of shape (n_rows + 1,)
@@ -46,20 +47,21 @@ class Components(NamedTuple):
 
 
 class VarianceParts(NamedTuple):
-    """The predictive variance of each row, in parts that add up to it.
+    """The predictive variance of each row, as a sum of parts.
 
     Attributes
     ----------
     noise : ndarray of shape (n_rows,)
-        Variance of a label about its mean: what no amount of data removes. Under the pruned
-        posterior it differs from place to place.
+        Variance of a label about its mean. More data do not reduce it. Under the pruned posterior
+        it differs between rows.
     posterior : ndarray of shape (n_rows,)
-        Uncertainty of the means in the nodes that the row may belong to; for the empirical
-        posterior, the variance of the labels in these nodes.
+        Uncertainty of the means of the nodes that the row may belong to. Under the empirical
+        posterior it is the variance of the labels in these nodes.
     branching : ndarray of shape (n_rows,)
-        Uncertainty about where the row branches off, and about what it finds on a branch of its
-        own. Zero inside the leaf boxes; for the hierarchical posterior it grows away from the data;
-        for the pruned posterior, about where the tree is to be pruned, too.
+        Uncertainty about the node at which the row branches off, and about the mean of its own
+        branch. It is zero inside the leaf boxes. Under the hierarchical posterior it grows with the
+        distance from the data. Under the pruned posterior it includes the uncertainty about where
+        to prune the tree.
     between_trees : ndarray of shape (n_rows,)
         Variance of the trees' predictive means.
     """
@@ -70,22 +72,8 @@ class VarianceParts(NamedTuple):
     between_trees: NDArray[np.float64]
 
 
-def checked_levels(q: ArrayLike) -> NDArray[np.float64]:
-    """Return the levels of quantiles as an array."""
-    levels = np.asarray(q)
-    if levels.size == 0:
-        levels = levels.astype(np.float64)
-    if (
-        levels.ndim > 1
-        or levels.dtype.kind not in "iuf"
-        or not np.all((levels >= 0.0) & (levels <= 1.0))
-    ):
-        raise ValueError(f"q must be a number or a list of numbers from 0 to 1, got {q!r}.")
-    return levels.astype(np.float64)
-
-
 def checked_labels(y: ArrayLike, n_rows: int) -> NDArray[np.float64]:
-    """Return a label for each row as an array; a number is meant for all rows."""
+    """Return one label for each row as an array. A single number applies to all rows."""
     values = np.asarray(y)
     if values.dtype.kind not in "biuf":
         raise ValueError(f"y must be numbers, got {values.dtype} values.")
@@ -98,17 +86,17 @@ def checked_labels(y: ArrayLike, n_rows: int) -> NDArray[np.float64]:
 
 
 class PredictiveDistribution:
-    """Predictive distributions of a number of rows, each a mixture of Gaussians or Student-t.
+    """Predictive distributions, one for each row, each a mixture of Gaussians or Student-t.
 
-    :meth:`MondrianForestRegressor.predict_distribution` returns it; it is a snapshot and does not
-    change when the forest does. ``len(d)`` is the number of rows; ``d[i]``, ``d[2:5]``,
-    ``d[mask]`` select rows (``d[i]`` is a distribution of one row).
+    :meth:`MondrianForestRegressor.predict_distribution` returns this object. It is a snapshot: it
+    does not change when the forest does. ``len(d)`` is the number of rows. ``d[i]``, ``d[2:5]`` and
+    ``d[mask]`` select rows; ``d[i]`` is a distribution of one row.
 
-    A component has the exact mean and variance of a label at its place. It stands for all times at
-    which the row may branch off there, and is Gaussian as in the paper; under the pruned posterior
-    it is a Student-t distribution. Components of a weight below 1e-12 (1e-6 under the pruned
-    posterior) within their tree are left out, which changes the cdf of a forest whose trees have
-    depth d by at most d + 2 times that.
+    A component belongs to a node at which the row may branch off. It averages over all times at
+    which that may happen, and has the exact mean and variance of the label in this case. It is a
+    Gaussian as in the paper; under the pruned posterior it is a Student-t distribution. Components
+    with a weight below 1e-12 within their tree (1e-6 under the pruned posterior) are left out. In a
+    forest whose trees have depth d, this changes the cdf by at most d + 2 times that weight.
 
     Examples
     --------
@@ -152,7 +140,7 @@ class PredictiveDistribution:
         offset = self._mixture.offset
         counts = (offset[1:] - offset[:-1])[chosen]
         new_offset = np.concatenate(([0], np.cumsum(counts)))
-        # For each new component, where it stands in the old arrays.
+        # The position of each new component in the old arrays.
         source = np.arange(new_offset[-1]) + np.repeat(offset[chosen] - new_offset[:-1], counts)
         degrees = self._mixture.degrees
         mixture = Mixture(
@@ -166,7 +154,7 @@ class PredictiveDistribution:
         return PredictiveDistribution(mixture, moments, self._n_jobs)
 
     def components(self) -> Components:
-        """Return the components of all rows, as a copy."""
+        """Return a copy of the components of all rows."""
         mixture = self._mixture
         degrees = mixture.degrees.copy()
         return Components(
@@ -190,7 +178,7 @@ class PredictiveDistribution:
         return np.sqrt(self.var())
 
     def decompose(self) -> VarianceParts:
-        """Return the parts of the variance: noise, posterior, branching off, between trees."""
+        """Return the parts of the variance: noise, posterior, branching, between trees."""
         return VarianceParts(
             noise=self._moments.noise.copy(),
             posterior=self._moments.posterior.copy(),
@@ -207,37 +195,37 @@ class PredictiveDistribution:
         return self._at(kernels.log_density, y)
 
     def cdf(self, y: ArrayLike) -> NDArray[np.float64]:
-        """Return P(label <= ``y[i]``), or P(label <= y) for a number, of row i, shape (n_rows,)."""
+        """Return P(label <= ``y[i]``) of row i, or P(label <= y) of a number, shape (n_rows,)."""
         return self._at(kernels.cumulative, y)
 
     def crps(self, y: ArrayLike) -> NDArray[np.float64]:
         """Return the continuous ranked probability score of row i at ``y[i]``, or at the number y.
 
-        Smaller is better; it has the unit of y, and is the absolute error where the prediction is
-        certain. The closed form for mixtures of Gaussians costs the square of the number of
-        components; for Student-t there is none, and an integral is computed, to a relative error of
-        about 1e-5.
+        Smaller is better. The score has the unit of y, and equals the absolute error if the
+        prediction is certain. Mixtures of Gaussians have a closed form, whose cost grows with the
+        square of the number of components. For mixtures of Student-t an integral is computed with
+        a relative error of about 1e-5.
         """
         return self._at(kernels.crps, y)
 
     def quantile(self, q: ArrayLike) -> NDArray[np.float64]:
         """Return quantiles: the smallest numbers at which the cdf reaches a level.
 
-        With y the quantile of level q, ``cdf(y) >= q`` and ``cdf(x) <= q`` for all x below y, both
-        up to 1e-12. ``cdf(y)`` is q, but for components so narrow that float64 has few numbers in
-        them: there the cdf has steps.
+        If y is the quantile of level q, then ``cdf(y) >= q``, and ``cdf(x) <= q`` for all x below
+        y, both up to 1e-12. Usually ``cdf(y)`` is q. The exception are components so narrow that
+        few numbers of float64 are inside: there the cdf has steps.
 
         Parameters
         ----------
         q : float or array-like of shape (k,)
-            Levels between 0 and 1.
+            Levels from 0 to 1.
 
         Returns
         -------
         ndarray of shape (n_rows,) for a number, (n_rows, k) for k levels
-            In a row, quantiles of larger levels are never smaller.
+            Within a row, the quantile of a larger level is never smaller.
         """
-        levels = checked_levels(q)
+        levels = check_levels("q", q)
         ascending, place = np.unique(levels, return_inverse=True)
         normal_quantiles = ndtri(ascending)
         out = np.empty((len(self), len(ascending)))
@@ -249,15 +237,14 @@ class PredictiveDistribution:
         return out[:, place.reshape(levels.shape)]
 
     def interval(self, level: float = 0.9) -> NDArray[np.float64]:
-        """Return the central prediction interval that holds a label with probability ``level``.
+        """Return the central interval that contains the label with probability ``level``.
 
         Returns
         -------
         ndarray of shape (n_rows, 2)
             Lower and upper end.
         """
-        if not (isinstance(level, Real) and 0.0 <= level <= 1.0):
-            raise ValueError(f"level must be a number from 0 to 1, got {level!r}.")
+        level = check_level("level", level)
         return self.quantile([0.5 - 0.5 * level, 0.5 + 0.5 * level])
 
     def sample(self, size: int = 1, random_state: Any = None) -> NDArray[np.float64]:
@@ -273,10 +260,8 @@ class PredictiveDistribution:
         -------
         ndarray of shape (n_rows, size)
         """
-        if not isinstance(size, Integral) or isinstance(size, bool) or size < 0:
-            raise ValueError(f"size must be a non-negative integer, got {size!r}.")
+        shape = (len(self), check_integer("size", size, 0))
         random = check_random_state(random_state)
-        shape = (len(self), size)
         chosen = np.empty(shape, dtype=np.int64)
         kernels.choose(self._mixture, random.uniform(size=shape), chosen)
         _, _, location, scale, degrees = self._mixture
@@ -298,7 +283,7 @@ class PredictiveDistribution:
         return out
 
     def _for_each_block(self, fill: Callable[[slice, Mixture], None]) -> None:
-        """Call ``fill`` for blocks of rows, in threads. A block is a view, nothing is copied."""
+        """Call ``fill`` for each block of rows, in threads. Blocks are views, not copies."""
         n_blocks = max(1, -(-len(self) // _ROWS_PER_BLOCK))
         n_threads = min(effective_n_jobs(self._n_jobs), os.cpu_count() or 1, n_blocks)
         Parallel(n_jobs=n_threads, require="sharedmem")(

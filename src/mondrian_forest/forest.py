@@ -17,7 +17,7 @@ from ._core.arrays.tree import Tree
 from ._core.labels import LabelModel
 from ._core.spread.apply import Spread
 from ._forest import model_file, predict
-from ._forest.intake import check_data, check_table, check_training_data, plain_data, survey
+from ._forest.intake import check_table, check_training_data, plain_data, survey
 from ._forest.parameters import parameters_of
 from ._forest.posteriors import Posterior
 from ._forest.recipe import ArrayRows
@@ -25,6 +25,7 @@ from ._forest.recipe import fit as fit_forest
 from ._forest.sharing import NAME, is_fitted, parameters_for, read, shared_by, write
 from ._forest.state import ForestState
 from ._forest.stream import learn
+from ._forest.validation import check_rows_and_labels
 from .distribution import PredictiveDistribution
 from .io.container import ModelFileError
 
@@ -241,14 +242,14 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
                 "fit it again, or keep a copy that is not frozen."
             )
         has_names = state.feature_names is not None
-        table, labels = plain_data(X, y, state.n_features, has_names=has_names) or check_data(
-            self, X, y
-        )
+        table, labels = plain_data(
+            X, y, state.n_features, has_names=has_names
+        ) or check_rows_and_labels(self, X, y, reset=False)
         found = survey(table, labels, state.seen_range)
         if (
             not found.is_sound
         ):  # only what is plain has not been checked yet: this says what is wrong
-            check_data(self, X, y)
+            check_rows_and_labels(self, X, y, reset=False)
         is_due = state.n_rows + len(labels) >= state.review_at
         return learn(state, parameters_for(self, is_due=is_due), table, labels, found)
 

@@ -1,18 +1,18 @@
-"""How good a prediction with its uncertainty is: scores, calibration, and scorers.
+"""Scores of predictions with uncertainty, checks of their calibration, scorers for scikit-learn.
 
-A prediction is a ``PredictiveDistribution`` (or ``CalibratedDistribution``) or, for other people's
-models, a pair of mean and standard deviation, taken as a Gaussian. Of the scores ``rmse``,
-``nlpd``, ``crps`` and ``pinball_loss``, smaller is better.
+A prediction is a ``PredictiveDistribution`` or a ``CalibratedDistribution``. For models of other
+packages it is a pair (mean, std), which stands for Gaussian distributions. Smaller is better for
+``rmse``, ``nlpd``, ``crps`` and ``pinball_loss``.
 
-Calibration has two sides. Intervals must hold what they promise (``calibration_table``, ``pit``),
-and be no wider than needed (``sharpness``); ``crps`` and ``nlpd`` reward both.
+A good prediction is calibrated and sharp. It is calibrated if its intervals contain as many labels
+as they should (``calibration_table``, ``pit``). It is sharp if its intervals are narrow
+(``sharpness``). ``crps`` and ``nlpd`` reward both.
 """
 
 from __future__ import annotations
 
 import math
 from inspect import signature
-from numbers import Real
 from typing import Any, NamedTuple, Protocol, cast
 
 import numpy as np
@@ -21,14 +21,19 @@ from scipy.special import ndtr, ndtri
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from ._forest.validation import refuse_what_is_no_number
+from ._forest.validation import (
+    check_level,
+    check_levels,
+    check_share,
+    refuse_what_is_no_number,
+)
 
 LEVELS = tuple(round(0.1 * k, 1) for k in range(1, 10))
-"""The levels of the paper's calibration tables: central intervals of 10% to 90%."""
+"""The levels of the central intervals in the paper's calibration tables: 10% to 90%."""
 
 
 class _Distribution(Protocol):
-    """What the metrics ask of the predictive distributions of a number of rows."""
+    """What the metrics need of predictive distributions, one for each row."""
 
     def __len__(self) -> int: ...
     def mean(self) -> NDArray[np.float64]: ...
@@ -43,16 +48,16 @@ Prediction = _Distribution | tuple[ArrayLike, ArrayLike]
 
 
 class CalibrationTable(NamedTuple):
-    """How often central intervals hold the label.
+    """How many labels are inside central prediction intervals.
 
     Attributes
     ----------
     level : ndarray of shape (n_levels,)
-        Probability that the interval is meant to have.
+        Probability of the interval according to the prediction.
     observed : ndarray of shape (n_levels,)
-        Share of the rows whose label is in the interval.
+        Share of the labels that are inside the interval.
     difference : ndarray of shape (n_levels,)
-        Observed minus ideal: negative where intervals are too narrow.
+        Observed share minus level. It is negative if intervals are too narrow.
     """
 
     level: NDArray[np.float64]
@@ -61,7 +66,7 @@ class CalibrationTable(NamedTuple):
 
     @property
     def worst(self) -> float:
-        """The largest difference in size."""
+        """The largest absolute difference."""
         return float(np.abs(self.difference).max())
 
 
@@ -78,7 +83,8 @@ def rmse(y_true: ArrayLike, prediction: Prediction) -> float:
     largest = float(np.abs(error).max())
     if largest == 0.0:
         return 0.0
-    return largest * math.sqrt(np.mean((error / largest) ** 2))  # a square may be out of range
+    # The square of an error may be out of the range of float64.
+    return largest * math.sqrt(np.mean((error / largest) ** 2))
 
 
 def nlpd(y_true: ArrayLike, prediction: Prediction) -> float:
@@ -94,7 +100,7 @@ def nlpd(y_true: ArrayLike, prediction: Prediction) -> float:
 
 
 def crps(y_true: ArrayLike, prediction: Prediction) -> float:
-    """Return the mean continuous ranked probability score, which has the unit of y.
+    """Return the mean continuous ranked probability score, in the unit of y.
 
     Parameters
     ----------
@@ -113,11 +119,10 @@ def pinball_loss(y_true: ArrayLike, prediction: Prediction, q: float) -> float:
     y_true : array-like of shape (n_rows,)
     prediction : PredictiveDistribution or pair (mean, std)
     q : float
-        Level, more than 0 and less than 1.
+        Level, above 0 and below 1.
     """
     labels, distribution = checked(y_true, prediction)
-    if not _is_number(q) or not 0.0 < q < 1.0:
-        raise ValueError(f"q must be a number between 0 and 1, got {q!r}.")
+    check_share("q", q)
     error = labels - distribution.quantile(q)
     return float(np.mean(np.maximum(q * error, (q - 1.0) * error)))
 
@@ -125,16 +130,17 @@ def pinball_loss(y_true: ArrayLike, prediction: Prediction, q: float) -> float:
 def pit(
     y_true: ArrayLike, prediction: Prediction, *, gaussian: bool = False
 ) -> NDArray[np.float64]:
-    """Return the probability integral transform of each label: the predictive cdf there.
+    """Return the probability integral transform (PIT) of each label: the predictive cdf there.
 
-    Of a calibrated prediction these values are uniform between 0 and 1.
+    If a prediction is calibrated, its PIT values are uniform between 0 and 1.
 
     Parameters
     ----------
     y_true : array-like of shape (n_rows,)
     prediction : PredictiveDistribution or pair (mean, std)
     gaussian : bool, default=False
-        Take the Gaussian with the predictive mean and variance instead, as the paper does.
+        Whether to use the Gaussian with the predictive mean and variance instead of the
+        prediction's own cdf, as the paper does.
 
     Returns
     -------
@@ -154,7 +160,7 @@ def calibration_table(
     *,
     gaussian: bool = False,
 ) -> CalibrationTable:
-    """Compare the share of labels in central prediction intervals with the ideal.
+    """Compare the share of labels inside central prediction intervals with their level.
 
     Parameters
     ----------
@@ -163,27 +169,21 @@ def calibration_table(
     levels : array-like of shape (n_levels,), default=0.1 to 0.9
         Probabilities of the intervals.
     gaussian : bool, default=False
-        Take intervals from the Gaussian with the predictive mean and variance, as the paper's
-        tables do, and not from the prediction's own quantiles.
+        Whether to use the intervals of the Gaussian with the predictive mean and variance instead
+        of the prediction's own intervals, as the paper's tables do.
 
     Returns
     -------
     CalibrationTable
     """
-    level = np.atleast_1d(np.asarray(levels))
-    if (
-        level.ndim != 1
-        or level.size == 0
-        or level.dtype.kind not in "iuf"
-        or not np.all((level >= 0.0) & (level <= 1.0))
-    ):
-        raise ValueError(f"levels must be numbers from 0 to 1, got {levels!r}.")
-    level = level.astype(np.float64)
+    level = np.atleast_1d(check_levels("levels", levels))
+    if len(level) == 0:
+        raise ValueError("levels must have at least one number.")
     labels, distribution = checked(y_true, prediction)
     if hasattr(distribution, "covers") and not gaussian:
         observed = distribution.covers(labels, level).mean(axis=0)
     else:
-        # Inside the central interval is the same as within half of the level from the median.
+        # A label is inside the central interval if its PIT value is within level / 2 of 1/2.
         distance = np.sort(np.abs(pit(labels, distribution, gaussian=gaussian) - 0.5))
         observed = np.searchsorted(distance, 0.5 * level, side="right") / len(distance)
     return CalibrationTable(level, observed, observed - level)
@@ -198,8 +198,7 @@ def sharpness(prediction: Prediction, level: float = 0.9) -> float:
     level : float, default=0.9
         Probability of the intervals.
     """
-    if not _is_number(level) or not 0.0 <= level <= 1.0:
-        raise ValueError(f"level must be a number from 0 to 1, got {level!r}.")
+    level = check_level("level", level)
     distribution = _as_distribution(prediction)
     if len(distribution) == 0:
         raise ValueError("There are no rows to score.")
@@ -221,8 +220,9 @@ def summary(y_true: ArrayLike, prediction: Prediction) -> dict[str, float]:
     Returns
     -------
     dict
-        ``rmse``, ``nlpd``, ``crps``, ``coverage_90`` (the share of labels in 90% intervals),
-        ``width_90`` (their mean width) and ``worst_coverage_error`` (over levels of 10% to 90%).
+        ``rmse``, ``nlpd``, ``crps``, ``coverage_90`` (the share of labels inside 90% intervals),
+        ``width_90`` (the mean width of these intervals) and ``worst_coverage_error`` (the largest
+        absolute difference of coverage and level, over levels of 10% to 90%).
 
     Examples
     --------
@@ -247,13 +247,13 @@ def summary(y_true: ArrayLike, prediction: Prediction) -> dict[str, float]:
 
 
 def neg_nlpd(estimator: Any, X: ArrayLike, y: ArrayLike) -> float:
-    """Score an estimator by minus its NLPD: larger is better, as scikit-learn's scorers have it.
+    """Score an estimator by minus its NLPD, so that larger is better as scikit-learn expects.
 
     Parameters
     ----------
     estimator : estimator
-        A fitted forest, a pipeline that ends with one, a search over one, or any regressor whose
-        ``predict`` takes ``return_std``.
+        A fitted forest, a fitted pipeline or parameter search with a forest, or any regressor
+        whose ``predict`` takes ``return_std``.
     X : array-like of shape (n_rows, n_features)
     y : array-like of shape (n_rows,)
 
@@ -272,7 +272,7 @@ def neg_nlpd(estimator: Any, X: ArrayLike, y: ArrayLike) -> float:
 
 
 def neg_crps(estimator: Any, X: ArrayLike, y: ArrayLike) -> float:
-    """Score an estimator by minus its CRPS: larger is better, as scikit-learn's scorers have it.
+    """Score an estimator by minus its CRPS, so that larger is better as scikit-learn expects.
 
     Parameters
     ----------
@@ -285,7 +285,7 @@ def neg_crps(estimator: Any, X: ArrayLike, y: ArrayLike) -> float:
 
 
 def predict_distribution(estimator: Any, X: ArrayLike) -> Prediction:
-    """Return the predictive distribution of an estimator, also through pipelines and searches.
+    """Return the predictive distribution of an estimator, pipeline or parameter search.
 
     Parameters
     ----------
@@ -295,7 +295,7 @@ def predict_distribution(estimator: Any, X: ArrayLike) -> Prediction:
 
     Returns
     -------
-    PredictiveDistribution, or pair (mean, std) from estimators that give no more
+    PredictiveDistribution, or pair (mean, std) if the estimator has no predict_distribution
     """
     if hasattr(estimator, "predict_distribution"):
         return cast(_Distribution, estimator.predict_distribution(X))
@@ -318,7 +318,7 @@ def predict_distribution(estimator: Any, X: ArrayLike) -> Prediction:
 
 
 class _Gaussian:
-    """Gaussian predictions, for models that give mean and standard deviation only."""
+    """Gaussian predictions, for models that predict mean and standard deviation only."""
 
     def __init__(self, mean: NDArray[np.float64], std: NDArray[np.float64]) -> None:
         self._mean = mean
@@ -374,13 +374,13 @@ def _as_distribution(prediction: Prediction) -> _Distribution:
         raise ValueError("mean and std must be finite.")
     if not np.all(std > 0.0):
         raise ValueError(
-            f"std must be positive, got {std.min():g}: give a certain prediction a small floor."
+            f"std must be positive, got {std.min():g}: replace zeros by a small positive number."
         )
     return _Gaussian(mean, std)
 
 
 def checked(y_true: ArrayLike, prediction: Prediction) -> tuple[NDArray[np.float64], _Distribution]:
-    """Return labels and prediction as all metrics take them."""
+    """Return the labels as an array and the prediction as a distribution of as many rows."""
     distribution = _as_distribution(prediction)
     labels = _numbers("y_true", y_true)
     if labels.shape != (len(distribution),):
@@ -396,7 +396,7 @@ def checked(y_true: ArrayLike, prediction: Prediction) -> tuple[NDArray[np.float
 
 
 def _numbers(name: str, values: ArrayLike) -> NDArray[np.float64]:
-    """Return numbers as an array; one column of a table will do."""
+    """Return numbers as an array. A table of one column is accepted, too."""
     refuse_what_is_no_number(name, values)
     try:
         array = np.asarray(values)
@@ -406,7 +406,3 @@ def _numbers(name: str, values: ArrayLike) -> NDArray[np.float64]:
     except (TypeError, ValueError):
         raise ValueError(f"{name} must be numbers, one for each row.") from None
     return array[:, 0] if array.ndim == 2 and array.shape[1] == 1 else array
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, Real) and not isinstance(value, bool)

@@ -118,7 +118,7 @@ for _ in range(5 * scale):
     winner = [child for child, text in texts if text == "done"]
     refused = [text for _, text in texts if text != "done"]
     assert len(winner) == 1 and len(refused) == 1, texts
-    assert "is using the journal: wait for its end" in refused[0], texts
+    assert "is using the journal: wait until it ends" in refused[0], texts
     if sys.platform == "linux":
         assert f"another process (pid {winner[0]})" in refused[0], (texts, winner)
     assert path.read_bytes() == whole

@@ -97,7 +97,11 @@ def test_failures_are_told_and_learned_from(folder):
 
 @pytest.mark.parametrize(
     ("program", "message"),
-    [("", "printed nothing"), ("print('done')", "no number"), ("import nonsense_", "exit code 1")],
+    [
+        ("", "printed nothing"),
+        ("print('done')", "does not end with"),
+        ("import nonsense_", "exit code 1"),
+    ],
 )
 def test_when_every_trial_fails(program, message, folder):
     (folder / "program.py").write_text(program)
@@ -111,7 +115,7 @@ def test_when_every_trial_fails(program, message, folder):
 @pytest.mark.parametrize(
     ("space", "command", "message"),
     [
-        ("[x", NAMES, "no TOML file"),
+        ("[x", NAMES, "not a TOML file"),
         ("x = " + "[" * 5000 + "]" * 5000, NAMES, "nested too deeply"),
         (
             "[x]\ntype = 'real'\nlow = 0\nhigh = 1" + "0" * 400,
@@ -247,7 +251,7 @@ def test_a_torn_line_is_told_in_one_sentence(folder):
     content = journal.read_bytes()
     journal.write_bytes(content[:-3])
     done = succeed(*optimize("-n", 2, "--journal", "run.jsonl"), cwd=folder)
-    assert "line 5 was not written to its end" in done.stderr
+    assert "line 5 is incomplete" in done.stderr
     assert "Warning" not in done.stderr
     assert journal.read_bytes() == content
 

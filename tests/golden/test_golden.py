@@ -90,7 +90,7 @@ def optimized(posterior):
         result = minimize(
             loss, space, 25, random_state=3, forest=surrogate, acquisition=acquisition
         )
-        tried = [[trial.point["x"], trial.point["n"]] for trial in result.history]
+        tried = [[trial.point["x"], trial.point["n"]] for trial in result.trials]
         found[acquisition] = np.array(tried, dtype=np.float64)
     return found
 

@@ -1,4 +1,4 @@
-"""Optuna's own suite for samplers, and what a Mondrian forest adds."""
+"""Optuna's own test suite for samplers, and tests of what the forest adds."""
 
 import warnings
 
@@ -41,13 +41,13 @@ def test_it_finds_the_minimum():
     assert found.best_params["c"] == "b"
 
 
-def test_steps_may_be_many():
+def test_a_range_may_have_a_billion_steps():
     found = study(n_startup_trials=2)
     found.optimize(lambda trial: trial.suggest_float("x", 0.0, 1e6, step=1e-3), n_trials=6)
     assert len(found.trials) == 6
 
 
-def test_a_trial_whose_learning_is_interrupted_is_learned_later(monkeypatch):
+def test_a_trial_is_learned_later_if_an_interrupt_comes_first(monkeypatch):
     found = study(n_startup_trials=3)
     found.optimize(bowl, n_trials=3)
     with monkeypatch.context() as patch:
@@ -55,8 +55,8 @@ def test_a_trial_whose_learning_is_interrupted_is_learned_later(monkeypatch):
         with pytest.raises(KeyboardInterrupt):
             found.optimize(bowl, n_trials=1)
     found.optimize(bowl, n_trials=1)
-    ((optimizer, _, _),) = found.sampler._known.values()
-    assert len(optimizer.trials) == 3
+    (known,) = found.sampler._known.values()
+    assert len(known.optimizer.trials) == 3
 
 
 def test_a_journal_is_refused(tmp_path):
@@ -70,7 +70,7 @@ def test_it_finds_the_maximum():
     assert abs(found.best_params["x"] - 0.3) < 0.05
 
 
-def test_a_seed_decides_everything():
+def test_the_same_seed_gives_the_same_trials():
     first, second, other = study(), study(), study(seed=1)
     for run in (first, second, other):
         run.optimize(bowl, n_trials=25)
@@ -109,7 +109,7 @@ def test_parallel_workers_do_not_repeat_each_other():
     assert len(found.get_trials(states=(optuna.trial.TrialState.COMPLETE,))) == 32
 
 
-def test_failures_and_pruned_trials_are_learned_from():
+def test_the_forest_learns_from_failures_and_pruned_trials():
     def objective(trial):
         x = trial.suggest_float("x", 0, 1)
         if x > 0.8:
@@ -126,12 +126,36 @@ def test_failures_and_pruned_trials_are_learned_from():
     assert sum(late) < 8
 
 
-def test_a_finite_space_that_is_exhausted_goes_on_at_random():
+def test_an_exhausted_finite_space_continues_with_random_points():
     found = study()
     found.optimize(lambda trial: trial.suggest_int("k", 1, 4), n_trials=20)
     assert found.best_value == 1
 
 
-def test_options_that_make_no_sense_are_refused_at_once():
+def test_invalid_options_are_refused_by_the_constructor():
     with pytest.raises(ValueError, match="acquisition must be"):
         MondrianSampler(acquisition="best")
+
+
+def test_a_sampler_keeps_the_trials_of_two_studies_apart():
+    sampler = MondrianSampler(n_candidates=50, n_startup_trials=3, seed=0)
+    studies = [optuna.create_study(sampler=sampler) for _ in range(2)]
+    for sign, one in zip((1, -1), studies, strict=True):
+        one.optimize(lambda trial, sign=sign: sign * trial.suggest_float("x", 0, 1), n_trials=8)
+    for one in studies:
+        told = {trial.value for trial in sampler._known[one.study_name].optimizer.trials}
+        assert told == {trial.value for trial in one.trials[:-1]}
+
+
+def test_values_outside_of_the_current_range_are_left_out():
+    found = study(n_startup_trials=3)
+    for high, step in ((10, 1), (10, 5), (4, 2)):
+        found.optimize(
+            lambda trial, high=high, step=step: trial.suggest_int("k", 0, high, step=step),
+            n_trials=4,
+        )
+    (known,) = found.sampler._known.values()
+    told = sorted(trial.point["k"] for trial in known.optimizer.trials)
+    is_valid = [t.params["k"] in (0, 2, 4) for t in found.trials[:-1]]
+    assert len(told) == sum(is_valid) < len(is_valid)
+    assert set(told) <= {0, 1, 2}

@@ -1,94 +1,11 @@
+"""Spaces: points, their unit rows and keys, and conditions."""
+
 import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from mondrian_forest.optimize import Categorical, Integer, Ordinal, Real, Space
-
-
-@given(st.integers(-(10**6), 10**6), st.integers(1, 10**6), st.data())
-def test_integers_survive_the_unit_cube(low, span, data):
-    parameter = Integer(low, low + span)
-    value = data.draw(st.integers(low, low + span))
-    assert parameter.from_unit(parameter.to_unit(value)) == value
-    assert 0.0 < parameter.to_unit(value) < 1.0
-
-
-@given(st.integers(1, 10**6), st.integers(1, 10**9), st.data())
-def test_integers_on_a_log_scale_survive_the_unit_cube(low, span, data):
-    parameter = Integer(low, low + span, log=True)
-    value = data.draw(st.integers(low, low + span))
-    assert parameter.from_unit(parameter.to_unit(value)) == value
-
-
-@given(st.floats(0.0, 1.0, exclude_max=True))
-def test_every_integer_has_the_same_share_of_the_unit_interval(unit):
-    assert Integer(3, 7).from_unit(unit) == 3 + int(unit * 5)
-
-
-def test_both_ends_of_the_unit_interval_are_values():
-    assert [Integer(3, 7).from_unit(u) for u in (0.0, 1.0)] == [3, 7]
-    assert [Real(-2.0, 5.0).from_unit(u) for u in (0.0, 1.0)] == [-2.0, 5.0]
-    assert [Real(1e-3, 10.0, log=True).from_unit(u) for u in (0.0, 1.0)] == [1e-3, 10.0]
-    assert [Categorical(["a", "b"]).from_unit(u) for u in (0.0, 1.0)] == ["a", "b"]
-
-
-@given(st.floats(1e-6, 1e6), st.booleans())
-def test_numbers_survive_the_unit_cube_up_to_rounding(value, log):
-    parameter = Real(1e-6, 1e6, log=log)
-    assert parameter.from_unit(parameter.to_unit(value)) == pytest.approx(value, rel=1e-9, abs=1e-9)
-
-
-@pytest.mark.parametrize("kind", [Categorical, Ordinal])
-def test_choices_survive_the_unit_cube(kind):
-    values = ["a", 1, 2.5, True, None, "1"]
-    parameter = kind(values)
-    assert [parameter.from_unit(parameter.to_unit(value)) for value in values] == values
-    assert parameter.from_unit(parameter.to_unit(True)) is True
-
-
-def distance(space, first, second):
-    features = space.features(np.array([space.to_unit(first), space.to_unit(second)]))
-    return np.abs(features[0] - features[1]).sum()
-
-
-def test_all_categories_are_at_the_same_distance():
-    space = Space({"c": Categorical(["a", "b", "c", "d"])})
-    pairs = [(p, q) for p in "abcd" for q in "abcd" if p < q]
-    assert {distance(space, {"c": p}, {"c": q}) for p, q in pairs} == {1.0}
-
-
-def test_many_categories_share_columns_and_are_hardly_ever_near():
-    values = list(range(20_000))
-    space = Space({"c": Categorical(values)})
-    assert space.n_features == 256
-    features = space.features(space.all_units())
-    assert len({row.tobytes() for row in features}) == len(values)
-    np.testing.assert_array_equal(features.sum(axis=1), 0.5)
-    i, j = np.random.default_rng(0).integers(len(values), size=(2, 20_000))
-    distances = np.abs(features[i] - features[j]).sum(axis=1)[i != j]
-    assert distances.max() == 1.0
-    # Each of eight columns is shared by one pair in 32.
-    assert np.mean(distances == 1.0) == pytest.approx((31 / 32) ** 8, abs=0.02)
-    assert np.mean(distances < 0.7) < 0.01
-    inactive = Space({"b": Integer(0, 1), "c": Categorical(values, when={"b": 1})})
-    assert distance(inactive, {"b": 1, "c": 7}, {"b": 0}) == pytest.approx(1.0)
-
-
-def test_conditions_may_form_a_long_chain():
-    names = [f"p{k}" for k in range(3000)]
-    chain = {name: Integer(0, 1, when={parent: 1}) for name, parent in itertools.pairwise(names)}
-    space = Space(chain | {names[-1]: Integer(0, 1)})
-    assert space._order == names[::-1]
-
-
-def test_ranks_and_numbers_keep_their_order():
-    space = Space({"o": Ordinal(["low", "mid", "high"])})
-    assert distance(space, {"o": "low"}, {"o": "high"}) == pytest.approx(
-        2 * distance(space, {"o": "low"}, {"o": "mid"})
-    )
 
 
 @pytest.fixture
@@ -104,25 +21,7 @@ def conditional():
     )
 
 
-def test_an_inactive_number_is_as_far_from_every_value(conditional):
-    inactive = conditional.features(conditional.snap(np.full((1, 5), np.nan)))
-    columns = slice(3, 5)  # of the slope
-    distances = [
-        np.abs(Real(0.0, 1.0, when={"a": 1}).features(np.array([u]))).sum() for u in (0, 0.3, 1)
-    ]
-    np.testing.assert_allclose(distances, 0.5)
-    unit = conditional.to_unit({"kind": "none"})
-    np.testing.assert_array_equal(conditional.features(unit[None])[0, columns], [0.0, 0.0])
-    assert inactive.shape == (1, conditional.n_features)
-
-
-def test_active_values_are_as_far_apart_as_without_a_condition(conditional):
-    first = {"kind": "line", "slope": 0.2, "period": 3}
-    second = {"kind": "line", "slope": 0.9, "period": 3}
-    assert distance(conditional, first, second) == pytest.approx(0.7)
-
-
-def test_points_hold_what_is_active_and_nothing_else(conditional):
+def test_a_point_has_its_active_parameters_only(conditional):
     units = conditional.snap(np.random.default_rng(0).random((200, 5)))
     for unit in units:
         point = conditional.from_unit(unit)
@@ -139,19 +38,39 @@ def test_points_hold_what_is_active_and_nothing_else(conditional):
         np.testing.assert_allclose(conditional.to_unit(point), unit)
 
 
+def test_a_chain_of_conditions_may_be_long_and_in_any_order():
+    names = [f"p{k}" for k in range(3000)]
+    chain = {name: Integer(0, 1, when={parent: 1}) for name, parent in itertools.pairwise(names)}
+    space = Space(chain | {names[-1]: Integer(0, 1)})
+    all_ones, all_zeros = space.snap(np.repeat([[0.9], [0.1]], 3000, axis=1))
+    assert space.from_unit(all_ones) == dict.fromkeys(names, 1)
+    assert space.from_unit(all_zeros) == {names[-1]: 0}
+
+
+def test_features_are_those_of_the_parameters_side_by_side(conditional):
+    units = conditional.snap(np.random.default_rng(0).random((20, 5)))
+    parts = [p.features(units[:, k]) for k, p in enumerate(conditional.parameters.values())]
+    features = conditional.features(units)
+    np.testing.assert_array_equal(features, np.hstack(parts))
+    assert features.shape == (20, conditional.n_features)
+    low, high = conditional.feature_range()
+    assert ((low <= features) & (features <= high)).all()
+
+
 def test_keys_are_equal_for_equal_points_only(conditional):
     units = conditional.snap(np.random.default_rng(0).random((300, 5)))
     points = [repr(conditional.from_unit(unit)) for unit in units]
     assert len(set(conditional.keys(units))) == len(set(points))
-    again = np.array([conditional.to_unit(conditional.from_unit(unit)) for unit in units[:50]])
-    discrete = np.delete(np.arange(5), 1)
-    assert [
-        Space({n: conditional.parameters[n] for n in ["kind"]}).keys(again[:, :1]),
-        np.isnan(again[:, discrete]).tolist(),
-    ] == [
-        Space({n: conditional.parameters[n] for n in ["kind"]}).keys(units[:50, :1]),
-        np.isnan(units[:50, discrete]).tolist(),
-    ]
+    with_copies = np.concatenate([units, units])
+    assert len(set(conditional.keys(with_copies))) == len(set(points))
+
+
+def test_points_in_the_same_cells_have_equal_keys():
+    space = Space({"x": Real(0, 1), "k": Integer(0, 9)})
+    units = space.to_units([{"x": 0.31, "k": 2}, {"x": 0.39, "k": 2}, {"x": 0.41, "k": 2}])
+    assert len(set(space.keys(units))) == 3
+    first, second, third = space.keys(units, n_cells=10)
+    assert first == second != third
 
 
 def test_a_finite_space_lists_each_of_its_points_once():
@@ -164,46 +83,43 @@ def test_a_finite_space_lists_each_of_its_points_once():
     )
     points = [repr(space.from_unit(unit)) for unit in space.all_units()]
     assert len(points) == len(set(points)) == 3 * (3 + 1)
-    assert space.n_points == 18  # a bound, conditions leave fewer
+    assert space.n_points == 18  # an upper bound: the condition leaves fewer points
+
+
+def test_a_space_with_a_continuous_parameter_has_no_number_of_points():
     assert Space({"x": Real(0, 1), "k": Integer(1, 2)}).n_points is None
 
 
+def test_a_table_becomes_points_without_inactive_parameters(conditional):
+    columns = {
+        "kind": np.array(["line", "none"]),
+        "slope": [0.5, 0.7],
+        "period": np.array([3, 4]),
+        "shape": ["x", "x"],
+        "power": [1, 1],
+    }
+    points = conditional.points(columns)
+    assert points == [{"kind": "line", "slope": 0.5, "period": 3}, {"kind": "none"}]
+    assert type(points[0]["period"]) is int
+
+
 @pytest.mark.parametrize(
-    ("make", "message"),
+    ("parameters", "message"),
     [
-        (lambda: Real(1.0, 1.0), "low must be less than high"),
-        (lambda: Real(float("nan"), 1.0), "low must be a finite number"),
-        (lambda: Real("a", 1.0), "low must be a finite number"),
-        (lambda: Real(0.0, 1.0, log=True), "low must be positive on a log scale"),
-        (lambda: Integer(1.5, 3), "low must be an integer"),
-        (lambda: Integer(0, 3, log=True), "low must be positive on a log scale"),
-        (lambda: Integer(True, 3), "low must be an integer"),
-        (lambda: Integer(2**60, 2**60 + 10), "must be less than 2"),
-        (lambda: Integer(0, 2**52), "must be less than 2"),
-        (lambda: Real(0, 10**400), "high must be a finite number"),
-        (lambda: Categorical([]), "at least one value"),
-        (lambda: Categorical("abc"), "must be a list"),
-        (lambda: Categorical(["a", "a"]), "must differ"),
-        (lambda: Categorical([object()]), "values must be texts, numbers"),
-        (lambda: Ordinal([float("nan")]), "values must be texts, numbers"),
-        (lambda: Real(0, 1, when={}), "when must map"),
-        (lambda: Space({}), "with one at least"),
-        (lambda: Space({"a": 3}), "must map names to Real"),
-        (lambda: Space({"a": Real(0, 1, when={"b": 1})}), "refers to 'b', which is absent"),
-        (lambda: Space({"b": Real(0, 1), "a": Real(0, 1, when={"b": 1})}), "a continuum"),
+        ({}, "with at least one parameter"),
+        ({"a": 3}, "must map names to Real"),
+        ({"a": Real(0, 1, when={"b": 1})}, "refers to 'b', which is not in the space"),
+        ({"b": Real(0, 1), "a": Real(0, 1, when={"b": 1})}, "'b', which is continuous"),
+        ({"b": Integer(0, 1), "a": Real(0, 1, when={"b": 2})}, "b must be an integer"),
         (
-            lambda: Space({"b": Integer(0, 1), "a": Real(0, 1, when={"b": 2})}),
-            "b must be an integer",
-        ),
-        (
-            lambda: Space({"a": Integer(0, 1, when={"b": 1}), "b": Integer(0, 1, when={"a": 1})}),
+            {"a": Integer(0, 1, when={"b": 1}), "b": Integer(0, 1, when={"a": 1})},
             "in a circle",
         ),
     ],
 )
-def test_what_makes_no_sense_is_refused(make, message):
+def test_invalid_spaces_are_refused(parameters, message):
     with pytest.raises(ValueError, match=message):
-        make()
+        Space(parameters)
 
 
 @pytest.mark.parametrize(
@@ -214,10 +130,10 @@ def test_what_makes_no_sense_is_refused(make, message):
         ({"kind": "tree"}, "kind must be one of"),
         ({"kind": "line", "slope": 0.5}, "the point lacks 'period'"),
         ({"kind": "none", "slope": 0.5}, "'slope' is active only when"),
-        ({"kind": "none", "other": 1}, "'other' is no parameter of the space"),
+        ({"kind": "none", "other": 1}, "'other' is not a parameter of the space"),
         ("none", "a point must be a dict"),
     ],
 )
-def test_what_is_no_point_is_refused(conditional, point, message):
+def test_points_outside_of_the_space_are_refused(conditional, point, message):
     with pytest.raises(ValueError, match=message):
         conditional.to_unit(point)

@@ -7,15 +7,12 @@ from typing import Any, NamedTuple, TypeGuard
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, RegressorMixin
-from sklearn.utils import assert_all_finite
 from sklearn.utils.validation import validate_data
 
 from .._core.features import is_finite, survey_features, survey_labels
 from .._core.labels.model import LabelSums
 from .scaling import Range, blocks_of
-from .validation import refuse_what_is_no_number
-
-LARGEST_LABEL = 1e150
+from .validation import LARGEST_LABEL, check_rows_and_labels, refuse_what_is_no_number
 
 
 class Survey(NamedTuple):
@@ -69,31 +66,8 @@ def check_training_data(
 ) -> tuple[NDArray[Any], NDArray[np.float64], NDArray[np.object_] | None]:
     """Validate the rows and labels of a fit; return also the names of the features, if any."""
     noted = _Untrained()
-    table, labels = _checked(noted, X, y, reset=True)
+    table, labels = check_rows_and_labels(noted, X, y, reset=True)
     return table, labels, getattr(noted, "feature_names_in_", None)
-
-
-def check_data(
-    forest: BaseEstimator, X: ArrayLike, y: ArrayLike
-) -> tuple[NDArray[Any], NDArray[np.float64]]:
-    """Validate rows and labels that a fitted forest learns, or is scored on."""
-    return _checked(forest, X, y, reset=False)
-
-
-def _checked(
-    forest: BaseEstimator, X: ArrayLike, y: ArrayLike, *, reset: bool
-) -> tuple[NDArray[Any], NDArray[np.float64]]:
-    refuse_what_is_no_number("X", X)
-    refuse_what_is_no_number("y", y)
-    _check_one_target(y)
-    table, labels = validate_data(
-        forest, X, y, dtype=[np.float64, np.float32], y_numeric=True, reset=reset
-    )
-    labels = np.require(labels, np.float64, ["C", "W"])
-    assert_all_finite(labels, input_name="y")
-    if np.abs(labels).max() > LARGEST_LABEL:
-        raise ValueError(f"y must not exceed {LARGEST_LABEL:g} in size: rescale y.")
-    return table, labels
 
 
 def check_table(
@@ -140,13 +114,3 @@ def _is_plain_table(
         and len(X) > 0
         and not has_names
     )
-
-
-def _check_one_target(y: ArrayLike) -> None:
-    shape: tuple[int, ...] = getattr(y, "shape", ())
-    if len(shape) == 2 and shape[1] > 1:
-        raise ValueError(
-            f"MondrianForestRegressor predicts one target but y has {shape[1]} columns: "
-            "fit one forest per column, for example with "
-            "sklearn.multioutput.MultiOutputRegressor."
-        )

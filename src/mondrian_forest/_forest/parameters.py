@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from .posteriors import LARGEST, SMALLEST, Posterior, posterior_of
-from .validation import check_integer, check_n_jobs, is_finite_number
+from .validation import check_flag, check_integer, check_n_jobs, check_number
 
 if TYPE_CHECKING:
     from ..forest import MondrianForestRegressor
@@ -42,22 +42,17 @@ def _is(value: object, word: str) -> bool:
 
 def parameters_of(forest: MondrianForestRegressor) -> Parameters:
     """Return the parameters of an estimator, or raise a ValueError in one sentence."""
-    check_integer("n_estimators must be", forest.n_estimators, 1)
+    check_integer("n_estimators", forest.n_estimators, 1)
     if not _is(forest.min_samples_split, AUTO):
-        check_integer('min_samples_split must be "auto" or', forest.min_samples_split, 2)
+        check_integer("min_samples_split", forest.min_samples_split, 2, instead='"auto"')
     check_n_jobs(forest.n_jobs)
     posterior = posterior_of(forest.posterior)
     if not _is(forest.n_candidate_splits, "n_features"):
-        check_integer('n_candidate_splits must be "n_features" or', forest.n_candidate_splits, 1)
+        check_integer("n_candidate_splits", forest.n_candidate_splits, 1, instead='"n_features"')
     weights = _given_weights(forest.feature_weights)
-    if not _is(forest.spread, AUTO) and not (
-        is_finite_number(forest.spread) and 1e-3 <= float(forest.spread) <= 1e3
-    ):
-        raise ValueError(
-            f'spread must be "auto" or a number from 0.001 to 1000, got {forest.spread!r}.'
-        )
-    if not isinstance(forest.robust, bool | np.bool_):
-        raise ValueError(f"robust must be True or False, got {forest.robust!r}.")
+    if not _is(forest.spread, AUTO):
+        check_number("spread", forest.spread, 1e-3, 1e3, instead='"auto"')
+    check_flag("robust", forest.robust)
     if forest.trend is not None and not _is(forest.trend, "linear"):
         raise ValueError(f'trend must be None or "linear", got {forest.trend!r}.')
     return Parameters(

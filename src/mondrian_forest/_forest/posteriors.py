@@ -9,7 +9,7 @@ from sklearn.base import BaseEstimator
 
 from .._core.labels import Empirical, Hierarchical, LabelModel, ModelClass, Pruned
 from .._core.labels.model import LabelSums, Summary
-from .validation import is_finite_number
+from .validation import is_number
 
 SMALLEST, LARGEST = 1e-50, 1e50
 """Bounds of given hyperparameters, within which no product of them overflows."""
@@ -29,13 +29,11 @@ class Posterior(BaseEstimator):  # type: ignore[misc]
 
     def check(self) -> None:
         """Raise a ValueError in one sentence for the first invalid hyperparameter."""
-        if self.prior_mean is not None and not is_finite_number(self.prior_mean):
+        if self.prior_mean is not None and not is_number(self.prior_mean):
             raise ValueError(f"prior_mean must be a number or None, got {self.prior_mean!r}.")
         for name in self.model._fields[1:]:
             value = getattr(self, name)
-            if value is not None and not (
-                is_finite_number(value) and SMALLEST <= float(value) <= LARGEST
-            ):
+            if value is not None and not (is_number(value) and SMALLEST <= float(value) <= LARGEST):
                 raise ValueError(
                     f"{name} must be None or a positive number, from {SMALLEST:g} to "
                     f"{LARGEST:g}, got {value!r}."

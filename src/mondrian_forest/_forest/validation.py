@@ -1,4 +1,8 @@
-"""What would pass as a number unnoticed."""
+"""Checks of what users pass: numbers, levels, flags, and tables of rows with their labels.
+
+Every ``check_`` function raises a ValueError that names the parameter, says what it may be, and
+shows what was passed. Otherwise it returns the value with a plain type.
+"""
 
 from __future__ import annotations
 
@@ -6,19 +10,151 @@ import math
 import re
 from datetime import date, time, timedelta
 from numbers import Integral, Real
+from typing import Any, TypeGuard
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.utils import assert_all_finite
+from sklearn.utils.validation import validate_data
+
+LARGEST_LABEL = 1e150
+"""Squares of larger labels, and their sums, would leave the range of float64."""
 
 _TIMES = (date, time, timedelta, np.datetime64, np.timedelta64)
-"""Those of pandas are subclasses of these, but for periods."""
+"""The types of pandas are subclasses of these, except for periods."""
+
+
+def is_integer(value: object) -> TypeGuard[int]:
+    """Return whether a value is an integer of any type. True and False are not."""
+    return isinstance(value, Integral) and not isinstance(value, bool)
+
+
+def is_number(value: object) -> TypeGuard[float]:
+    """Return whether a value is a finite real number of any type. True and False are not."""
+    if not isinstance(value, Real) or isinstance(value, bool):
+        return False
+    try:
+        return math.isfinite(float(value))
+    except OverflowError:  # an integer or a fraction beyond the range of float64
+        return False
+
+
+def check_integer(name: str, value: object, least: int | None = None, *, instead: str = "") -> int:
+    """Return an integer that is not smaller than ``least``.
+
+    ``instead`` is for the message only: it says what else the parameter may be, as in ``"None"``.
+    The caller accepts such values before it calls this function. The other checks do the same.
+    """
+    if is_integer(value) and (least is None or value >= least):
+        return int(value)
+    bound = "" if least is None else f" of at least {least}"
+    raise ValueError(f"{name} must be {_or(instead)}an integer{bound}, got {value!r}.")
+
+
+def check_number(
+    name: str,
+    value: object,
+    low: float = -math.inf,
+    high: float = math.inf,
+    *,
+    instead: str = "",
+) -> float:
+    """Return a finite number from ``low`` to ``high``, both included."""
+    if is_number(value) and low <= value <= high:
+        return float(value)
+    bounds = ""
+    if math.isfinite(high):
+        bounds = f" from {low:g} to {high:g}"
+    elif math.isfinite(low):
+        bounds = f" of at least {low:g}"
+    raise ValueError(f"{name} must be {_or(instead)}a number{bounds}, got {value!r}.")
+
+
+def check_positive(name: str, value: object, *, instead: str = "") -> float:
+    """Return a finite number above zero."""
+    if is_number(value) and value > 0.0:
+        return float(value)
+    raise ValueError(f"{name} must be {_or(instead)}a positive number, got {value!r}.")
+
+
+def check_share(name: str, value: object) -> float:
+    """Return a number above 0 and below 1."""
+    if is_number(value) and 0.0 < value < 1.0:
+        return float(value)
+    raise ValueError(f"{name} must be a number above 0 and below 1, got {value!r}.")
+
+
+def check_level(name: str, value: object) -> float:
+    """Return a probability: a number from 0 to 1, both included."""
+    return check_number(name, value, 0.0, 1.0)
+
+
+def check_levels(name: str, values: ArrayLike) -> NDArray[np.float64]:
+    """Return probabilities, a number or a list of numbers, as an array of the same shape."""
+    levels = np.asarray(values)
+    if levels.size == 0:
+        levels = levels.astype(np.float64)
+    if (
+        levels.ndim > 1
+        or levels.dtype.kind not in "iuf"
+        or not np.all((levels >= 0.0) & (levels <= 1.0))
+    ):
+        raise ValueError(
+            f"{name} must be a number or a list of numbers from 0 to 1, got {values!r}."
+        )
+    return levels.astype(np.float64)
+
+
+def check_flag(name: str, value: object) -> bool:
+    """Return True or False."""
+    if isinstance(value, bool | np.bool_):
+        return bool(value)
+    raise ValueError(f"{name} must be True or False, got {value!r}.")
+
+
+def check_n_jobs(n_jobs: object) -> None:
+    """Refuse an ``n_jobs`` that joblib does not know."""
+    if n_jobs is not None and (not is_integer(n_jobs) or n_jobs == 0):
+        raise ValueError(f"n_jobs must be None or an integer other than 0, got {n_jobs!r}.")
+
+
+def _or(instead: str) -> str:
+    return f"{instead} or " if instead else ""
+
+
+def check_rows_and_labels(
+    estimator: Any, X: ArrayLike, y: ArrayLike, *, reset: bool
+) -> tuple[NDArray[Any], NDArray[np.float64]]:
+    """Return the rows and labels of a training set as arrays.
+
+    ``reset`` tells whether the estimator takes on the number and the names of these features, as in
+    a fit. If it is False, they must be those that the estimator knows.
+    """
+    refuse_what_is_no_number("X", X)
+    refuse_what_is_no_number("y", y)
+    shape: tuple[int, ...] = getattr(y, "shape", ())
+    if len(shape) == 2 and shape[1] > 1:
+        raise ValueError(
+            f"{type(estimator).__name__} predicts one target but y has {shape[1]} columns: "
+            "fit one forest per column, for example with "
+            "sklearn.multioutput.MultiOutputRegressor."
+        )
+    rows, labels = validate_data(
+        estimator, X, y, dtype=[np.float64, np.float32], y_numeric=True, reset=reset
+    )
+    labels = np.require(labels, np.float64, ["C", "W"])
+    assert_all_finite(labels, input_name="y")
+    if np.abs(labels).max() > LARGEST_LABEL:
+        raise ValueError(f"y must not exceed {LARGEST_LABEL:g} in size: rescale y.")
+    return rows, labels
 
 
 def refuse_what_is_no_number(name: str, data: object) -> None:
     """Raise a ValueError for dates, masked entries and pandas' NA; ``name`` is that of the data.
 
-    NumPy and scikit-learn make numbers of dates without a word. Text is left to scikit-learn, which
-    reads "12" as 12, and refuses what is no number. Values are looked at where their type does not
-    tell: in lists, and in columns of objects or categories.
+    NumPy and scikit-learn silently convert dates to numbers. Text is left to scikit-learn: it reads
+    "12" as 12, and refuses other text. Single values are inspected only if the type of the data
+    does not tell what they are: in lists, and in columns of objects or categories.
     """
     if np.ma.is_masked(data):
         raise ValueError(f"{name} has masked entries: fill them in or leave these rows out.")
@@ -39,7 +175,7 @@ def refuse_what_is_no_number(name: str, data: object) -> None:
 def _refuse_objects(name: str, data: object) -> None:
     try:
         values = np.asarray(data)
-    except Exception:  # whatever it is, scikit-learn has a message for it
+    except Exception:  # scikit-learn has a message for whatever this is
         return
     classes = {values.dtype.type}
     if values.dtype == object:
@@ -51,29 +187,3 @@ def _refuse_objects(name: str, data: object) -> None:
             raise ValueError(f"{name} has dates or times: turn them into numbers first.")
         if each.__name__ == "NAType":
             raise ValueError(f"{name} has missing values: fill them in or leave these rows out.")
-
-
-def check_integer(what: str, value: object, least: int) -> None:
-    """Raise a ValueError if a value is no integer of at least ``least``."""
-    if not isinstance(value, Integral) or isinstance(value, bool) or value < least:
-        raise ValueError(f"{what} an integer of at least {least}, got {value!r}.")
-
-
-def is_finite_number(value: object) -> bool:
-    """Return whether a value is a real number, and finite; truth values are not."""
-    try:
-        return (
-            isinstance(value, Real)
-            and not isinstance(value, bool | np.bool_)
-            and math.isfinite(float(value))
-        )
-    except OverflowError:  # an integer beyond the floats
-        return False
-
-
-def check_n_jobs(n_jobs: object) -> None:
-    """Raise a ValueError if ``n_jobs`` is none of joblib's."""
-    if n_jobs is not None and (
-        not isinstance(n_jobs, Integral) or isinstance(n_jobs, bool) or n_jobs == 0
-    ):
-        raise ValueError(f"n_jobs must be None or an integer other than 0, got {n_jobs!r}.")

@@ -74,8 +74,8 @@ def optimize(
                 random_state=seed,
             )
         found: dict[str, Any] = {
-            "trials": sum(not trial.is_pending for trial in result.history),
-            "failed": len([trial for trial in result.history if trial.value != trial.value]),
+            "trials": sum(not trial.is_pending for trial in result.trials),
+            "failed": len([trial for trial in result.trials if trial.value != trial.value]),
         }
         if result.best_point is None:
             show(found, json)

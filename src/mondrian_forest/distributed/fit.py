@@ -86,7 +86,7 @@ def fit(
     MondrianForestRegressor
         An ordinary one.
     """
-    check_integer("block_rows must be", block_rows, 1)
+    check_integer("block_rows", block_rows, 1)
     fitted: MondrianForestRegressor = clone(forest)
     parameters = parameters_of(fitted)
     if parameters.trend is not None:

@@ -7,10 +7,12 @@ from .acquisition import (
     thompson_sample,
     upper_confidence_bound,
 )
+from .candidates import SpaceExhausted
 from .journal import JournalError
-from .optimizer import Optimizer, SpaceExhausted
+from .optimizer import Optimizer
+from .parameters import Categorical, Integer, Ordinal, Real
 from .run import OptimizationResult, maximize, minimize
-from .space import Categorical, Integer, Ordinal, Real, Space
+from .space import Space
 from .trial import Trial
 
 __all__ = [

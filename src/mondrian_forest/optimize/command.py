@@ -1,6 +1,6 @@
-"""Optimise a program: its parameters come from a TOML file, its value from its last line of output.
+"""Optimise a program: a TOML file describes its parameters, and its last output line has the value.
 
-A space is written like this::
+A space looks like this::
 
     [lr]
     type = "real"
@@ -23,8 +23,8 @@ A space is written like this::
     high = 0.99
     when = { optimizer = "sgd" }
 
-``type = "ordinal"`` has ``values`` too, in order. In the command, ``{lr}`` stands for a value; that
-of a parameter that does not apply is an empty text.
+``type = "ordinal"`` has ``values``, too, in their order. In the command, ``{lr}`` is replaced by
+the value of the parameter, and by an empty text if the parameter is inactive.
 """
 
 from __future__ import annotations
@@ -46,9 +46,11 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import IO, Any
 
-from .optimizer import Optimizer, SpaceExhausted
+from .candidates import SpaceExhausted
+from .optimizer import Optimizer
+from .parameters import Categorical, Integer, Ordinal, Parameter, Real
 from .run import OptimizationResult
-from .space import Categorical, Integer, Ordinal, Parameter, Point, Real
+from .space import Point
 from .trial import Trial
 
 _TYPES: dict[str, Callable[..., Parameter]] = {
@@ -58,12 +60,17 @@ _TYPES: dict[str, Callable[..., Parameter]] = {
     "ordinal": Ordinal,
 }
 GRACE = 3.0
-"""Seconds that programs have to end when they are asked to."""
+"""Seconds between asking programs to end and ending them by force."""
 
 _MOST_OUTPUT = 2**20
+"""Number of bytes at the end of the output that are read."""
 _FIELDS = {"type", "low", "high", "log", "values", "when"}
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_PLACE = re.compile(rf"\{{({_NAME.pattern})\}}")
+_PLACEHOLDER = re.compile(rf"\{{({_NAME.pattern})\}}")
+
+
+_Outcome = tuple[Trial, float, str]
+"""A trial, its value, and the reason if it failed."""
 
 
 def read_space(path: str | os.PathLike[str]) -> dict[str, Parameter]:
@@ -72,16 +79,16 @@ def read_space(path: str | os.PathLike[str]) -> dict[str, Parameter]:
     try:
         content = tomllib.loads(Path(path).read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ValueError(f"{name!r} is no TOML file: {error}.") from None
+        raise ValueError(f"{name!r} is not a TOML file: {error}.") from None
     except RecursionError:
-        raise ValueError(f"{name!r} is nested too deeply to be a space.") from None
+        raise ValueError(f"{name!r} is nested too deeply for a space.") from None
     if not content:
         raise ValueError(f"{name!r} describes no parameter.")
     space = {}
     for parameter, entry in content.items():
         if not _NAME.fullmatch(parameter):
             raise ValueError(
-                f"In {name!r}, parameter {parameter!r}: a name has letters, digits and "
+                f"In {name!r}, parameter {parameter!r}: a name may have letters, digits and "
                 "underscores only."
             )
         try:
@@ -110,10 +117,12 @@ def _read_parameter(entry: Any) -> Parameter:
 
 
 def check_command(command: Sequence[str], space: Mapping[str, Parameter]) -> None:
-    """Raise a ValueError if the command names a parameter that there is not, or none at all."""
-    named = {name for word in command for name in _PLACE.findall(word)}
+    """Raise a ValueError if the command uses an unknown parameter, or no parameter at all."""
+    named = {name for word in command for name in _PLACEHOLDER.findall(word)}
     if not command:
-        raise ValueError("There is no command: write it after two hyphens, -- python train.py.")
+        raise ValueError(
+            "There is no command: write it after two hyphens, as in -- python train.py."
+        )
     unknown = named - space.keys()
     if unknown:
         raise ValueError(
@@ -125,17 +134,21 @@ def check_command(command: Sequence[str], space: Mapping[str, Parameter]) -> Non
 
 
 def fill_in(command: Sequence[str], point: Point) -> list[str]:
-    """Return a command with the values of a point in it."""
+    """Return a command with the values of a point in the place of their names."""
 
     def value(match: re.Match[str]) -> str:
         found = point.get(match[1])
         return "" if found is None else str(found)
 
-    return [_PLACE.sub(value, word) for word in command]
+    return [_PLACEHOLDER.sub(value, word) for word in command]
 
 
 class Programs:
-    """Programs that run at once, each in a session of its own, so that all of it can be ended."""
+    """Programs that run at the same time.
+
+    Each runs in its own session, so that it can be ended together with the processes that it has
+    started.
+    """
 
     def __init__(self) -> None:
         self._running: set[subprocess.Popen[bytes]] = set()
@@ -143,12 +156,12 @@ class Programs:
         self._is_ended = False
 
     def run(self, words: Sequence[str]) -> tuple[float, str]:
-        """Run a program; return the number in its last line, or NaN and why there is none."""
-        # Files, not pipes: a process that the program leaves behind may keep a pipe open for ever.
-        with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as complaints:
+        """Run a program. Return the number in its last line, or NaN and the reason."""
+        # Output goes to files. A process that the program leaves behind could keep a pipe open.
+        with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
             try:
-                process = self._start(words, output, complaints)
-            except (OSError, ValueError) as error:  # a ValueError for a zero byte in an argument
+                process = self._start(words, output, errors)
+            except (OSError, ValueError) as error:  # a ValueError if an argument has a zero byte
                 reason = error.strerror if isinstance(error, OSError) else error
                 return math.nan, f"{words[0]!r} cannot be run: {reason}"
             try:
@@ -157,53 +170,53 @@ class Programs:
                 with self._lock:
                     self._running.discard(process)
             if code != 0:
-                return math.nan, f"exit code {code}: {_last_line(complaints)}".rstrip(": ")
+                return math.nan, f"exit code {code}: {_last_line(errors)}".rstrip(": ")
             return _value_in(_last_line(output))
 
     def _start(
-        self, words: Sequence[str], output: IO[bytes], complaints: IO[bytes]
+        self, words: Sequence[str], output: IO[bytes], errors: IO[bytes]
     ) -> subprocess.Popen[bytes]:
         with self._lock:
             if self._is_ended:
                 raise OSError(errno.ECANCELED, "the run is over")
             process = subprocess.Popen(
                 words,
-                stdin=subprocess.DEVNULL,  # a session of its own has no terminal to read from
+                stdin=subprocess.DEVNULL,  # a new session has no terminal to read from
                 stdout=output,
-                stderr=complaints,
+                stderr=errors,
                 start_new_session=True,
             )
             self._running.add(process)
             return process
 
     def end(self) -> None:
-        """End all programs with everything that they have started, and start no more."""
+        """End all programs with all processes that they have started, and start no more."""
         processes: list[subprocess.Popen[bytes]] = []
         try:
             with self._lock:
                 self._is_ended = True
                 processes = list(self._running)
             for process in processes:
-                _signal(process, is_last=False)
+                _signal(process, by_force=False)
             deadline = time.monotonic() + GRACE
             while time.monotonic() < deadline and any(map(_is_alive, processes)):
                 time.sleep(0.02)
-        finally:  # a second interrupt ends the patience
+        finally:  # after the grace period, or after a second interrupt
             for process in processes or list(self._running):
-                _signal(process, is_last=True)
+                _signal(process, by_force=True)
 
 
-def _signal(process: subprocess.Popen[bytes], is_last: bool) -> None:
-    """Ask a program and what it has started to end, or end them."""
+def _signal(process: subprocess.Popen[bytes], by_force: bool) -> None:
+    """Ask a program and the processes that it has started to end, or end them by force."""
     if sys.platform == "win32":
-        process.kill() if is_last else process.terminate()
+        process.kill() if by_force else process.terminate()
         return
-    with contextlib.suppress(ProcessLookupError, PermissionError):  # all have ended
-        os.killpg(process.pid, signal.SIGKILL if is_last else signal.SIGTERM)
+    with contextlib.suppress(ProcessLookupError, PermissionError):  # they have ended already
+        os.killpg(process.pid, signal.SIGKILL if by_force else signal.SIGTERM)
 
 
 def _is_alive(process: subprocess.Popen[bytes]) -> bool:
-    """Return whether a program or something that it has started still runs."""
+    """Return whether a program, or a process that it has started, still runs."""
     if sys.platform == "win32" or process.poll() is None:
         return process.poll() is None
     try:
@@ -214,7 +227,7 @@ def _is_alive(process: subprocess.Popen[bytes]) -> bool:
 
 
 def _last_line(file: IO[bytes]) -> str:
-    """Return the last line of a file that is not blank; of a very long one its end."""
+    """Return the last line of a file that is not blank, or the end of a very long line."""
     end = file.seek(0, os.SEEK_END)
     file.seek(max(0, end - _MOST_OUTPUT))
     lines = file.read().decode(errors="replace").strip().splitlines()
@@ -227,7 +240,7 @@ def _value_in(line: str) -> tuple[float, str]:
     try:
         value = float(line.split()[-1])
     except ValueError:
-        return math.nan, f"its last line is no number: {line[:80]!r}"
+        return math.nan, f"its last line does not end with a number: {line[:80]!r}"
     if not math.isfinite(value):
         return math.nan, f"its value is {value}"
     return value, ""
@@ -242,54 +255,44 @@ def optimize_command(
     on_trial: Callable[[Optimizer, Trial, str], None] = lambda *_: None,
     **options: Any,
 ) -> OptimizationResult:
-    """Run a command for each trial, several at once, until there are enough.
+    """Run a command once for each trial, several at the same time.
 
     Parameters
     ----------
     command : sequence of str
-        With ``{name}`` where the value of a parameter belongs.
+        The words of the command, with ``{name}`` in the place of each value.
     space : mapping of str to Parameter
     n_trials : int
-        Those that a journal holds count.
+        Number of trials, including those in the journal.
     workers : int, default=1
+        Number of programs that run at the same time.
     on_trial : callable
-        Is told of every trial that ends, with the reason if it failed.
+        Is called after every trial, with the reason if the trial failed.
     **options
-        Of :class:`Optimizer`.
+        Parameters of :class:`Optimizer`.
     """
     check_command(command, space)
     errors: dict[int, str] = {}
+
+    def report(optimizer: Optimizer, trial: Trial, error: str) -> None:
+        if error:
+            errors[trial.number] = error
+        on_trial(optimizer, trial, error)
+
     programs = Programs()
 
-    def evaluate(trial: Trial) -> tuple[Trial, float, str]:
+    def evaluate(trial: Trial) -> _Outcome:
         return trial, *programs.run(fill_in(command, trial.point))
 
     with Optimizer(space, **options) as optimizer:
-        n_started = sum(not trial.is_pending for trial in optimizer.trials)
-        running: set[Future[tuple[Trial, float, str]]] = set()
         executor = ThreadPoolExecutor(workers)
         try:
-            while True:
-                while len(running) < workers and n_started < n_trials:
-                    try:
-                        trial = optimizer.ask_trial()
-                    except SpaceExhausted:
-                        n_trials = n_started
-                        break
-                    n_started += 1
-                    running.add(executor.submit(evaluate, trial))
-                if not running:
-                    break
-                done, running = wait(running, return_when=FIRST_COMPLETED)
-                for future in done:
-                    trial, value, error = future.result()
-                    optimizer.tell(trial.point, value)
-                    if error:
-                        errors[trial.number] = error
-                    on_trial(optimizer, trial, error)
+            _run_trials(
+                optimizer, n_trials, workers, lambda trial: executor.submit(evaluate, trial), report
+            )
         finally:
             try:
-                programs.end()  # those that run after an error or an interrupt: they are not told
+                programs.end()  # after an error or an interrupt; the values are not told
             finally:
                 executor.shutdown(cancel_futures=True)
         return OptimizationResult(
@@ -297,5 +300,33 @@ def optimize_command(
             optimizer.best_value,
             optimizer.trials,
             errors,
-            bool(optimizer.maximize),
+            optimizer.maximize,
         )
+
+
+def _run_trials(
+    optimizer: Optimizer,
+    n_trials: int,
+    workers: int,
+    submit: Callable[[Trial], Future[_Outcome]],
+    report: Callable[[Optimizer, Trial, str], None],
+) -> None:
+    """Keep all workers busy until there are enough trials, or no point is left."""
+    n_started = sum(not trial.is_pending for trial in optimizer.trials)
+    running: set[Future[_Outcome]] = set()
+    while True:
+        while len(running) < workers and n_started < n_trials:
+            try:
+                trial = optimizer.ask_trial()
+            except SpaceExhausted:
+                n_trials = n_started
+                break
+            n_started += 1
+            running.add(submit(trial))
+        if not running:
+            return
+        done, running = wait(running, return_when=FIRST_COMPLETED)
+        for future in done:
+            trial, value, error = future.result()
+            optimizer.tell(trial.point, value)
+            report(optimizer, trial, error)

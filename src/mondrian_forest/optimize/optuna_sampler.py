@@ -1,11 +1,11 @@
-"""A sampler for Optuna: the same model and search, driven by Optuna's studies."""
+"""A sampler for Optuna: the same model and search, for Optuna's studies."""
 
 from __future__ import annotations
 
 import math
 import threading
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -14,7 +14,6 @@ try:
     from optuna.distributions import (
         BaseDistribution,
         CategoricalDistribution,
-        FloatDistribution,
         IntDistribution,
     )
     from optuna.trial import FrozenTrial, TrialState
@@ -23,26 +22,28 @@ except ModuleNotFoundError:
         "MondrianSampler needs Optuna: pip install 'mondrian-forest[optuna]'."
     ) from None
 
-from .optimizer import Optimizer, SpaceExhausted
-from .space import Categorical, Integer, Ordinal, Parameter, Point, Real, Space
+from .candidates import SpaceExhausted
+from .optimizer import Optimizer
+from .parameters import Categorical, Integer, Ordinal, Parameter, Real
+from .space import Point, Space
 
 
 class MondrianSampler(optuna.samplers.BaseSampler):  # type: ignore[misc]
-    """Suggest parameters by a Mondrian forest that learns from the trials of a study.
+    """Suggest parameters with a Mondrian forest that learns from the trials of a study.
 
-    Every parameter that finished trials have is searched jointly, those of other branches of a
-    conditional objective too: what a trial does not ask for is ignored, and what it lacks is no
-    value to the forest (see ``Optimizer``). Trials that run elsewhere are taken to have the values
-    predicted for them, so parallel workers spread out. Failed trials, and values that are NaN,
-    count as bad as the worst value known.
+    All parameters of finished trials are searched jointly, including those of other branches of a
+    conditional objective. Values that a trial does not ask for are ignored, and a parameter that a
+    trial lacks is inactive (see ``Space``). Trials that run elsewhere are assumed to have the
+    predicted values, so that parallel workers try different points. Failed trials and NaN values
+    count as the worst value so far.
 
     Parameters
     ----------
     n_startup_trials : int, default=10
-        Trials that are drawn at random before the forest decides.
+        Number of random trials before the forest decides.
     seed : int, default=None
     **options
-        As for :class:`Optimizer`: ``acquisition``, ``kappa``, ``n_candidates``, ``forest``.
+        Parameters of :class:`Optimizer`: ``acquisition``, ``kappa``, ``n_candidates``, ``forest``.
 
     Examples
     --------
@@ -60,17 +61,16 @@ class MondrianSampler(optuna.samplers.BaseSampler):  # type: ignore[misc]
     ) -> None:
         if "journal" in options:
             raise ValueError("a sampler has no journal: the storage of the study keeps its trials.")
-        Optimizer({"x": Real(0.0, 1.0)}, **options)  # says at once what makes no sense
+        Optimizer({"x": Real(0.0, 1.0)}, **options)  # raises an error for invalid options
         self._n_startup_trials = n_startup_trials
         self._options = options
         self._independent = optuna.samplers.RandomSampler(seed=seed)
         self._seed = _new_seed() if seed is None else seed
         self._lock = threading.Lock()
-        # By study: the optimiser, the distributions it was made for, and the trials it has seen.
-        self._known: dict[Any, tuple[Optimizer, dict[str, Any], set[int]]] = {}
+        self._known: dict[str, _Study] = {}
 
     def reseed_rng(self) -> None:
-        """Take other random numbers, as Optuna asks for in each of several workers."""
+        """Use other random numbers. Optuna calls this in each of several workers."""
         self._independent.reseed_rng()
         with self._lock:
             self._seed = _new_seed()
@@ -81,7 +81,7 @@ class MondrianSampler(optuna.samplers.BaseSampler):  # type: ignore[misc]
         study: optuna.Study,
         trial: FrozenTrial,  # noqa: ARG002
     ) -> dict[str, BaseDistribution]:
-        """Return all parameters of finished trials, as the last trial with each declared it."""
+        """Return all parameters of finished trials, each as in the last trial that has it."""
         found: dict[str, BaseDistribution] = {}
         for finished in study.get_trials(deepcopy=False, states=_FINISHED):
             found |= finished.distributions
@@ -93,7 +93,7 @@ class MondrianSampler(optuna.samplers.BaseSampler):  # type: ignore[misc]
         trial: FrozenTrial,
         search_space: dict[str, BaseDistribution],
     ) -> dict[str, Any]:
-        """Return values for all parameters of the search space."""
+        """Return a value for each parameter of the search space."""
         self._raise_error_if_multi_objective(study)
         finished = study.get_trials(deepcopy=False, states=_FINISHED)
         if not search_space or len(finished) < self._n_startup_trials:
@@ -125,9 +125,9 @@ class MondrianSampler(optuna.samplers.BaseSampler):  # type: ignore[misc]
         search_space: dict[str, BaseDistribution],
         finished: list[FrozenTrial],
     ) -> Optimizer:
-        """Return the study's optimiser, told of all finished trials."""
-        known = self._known.get(study._study_id)
-        if known is None or known[1] != search_space:
+        """Return the optimiser of a study, after it was told all finished trials."""
+        known = self._known.get(study.study_name)
+        if known is None or known.search_space != search_space:
             optimizer = Optimizer(
                 Space({name: _parameter(search_space[name]) for name in search_space}),
                 maximize=study.direction == optuna.study.StudyDirection.MAXIMIZE,
@@ -135,15 +135,14 @@ class MondrianSampler(optuna.samplers.BaseSampler):  # type: ignore[misc]
                 n_initial=1,
                 **self._options,
             )
-            known = self._known[study._study_id] = (optimizer, dict(search_space), set())
-        optimizer, _, seen = known
+            known = self._known[study.study_name] = _Study(optimizer, dict(search_space), set())
         for trial in finished:
-            if trial.number not in seen:
+            if trial.number not in known.told:
                 point = _point(trial, search_space)
                 if point:
-                    optimizer.tell(point, _value(trial))
-                seen.add(trial.number)  # last: what an interrupt cuts short is told again
-        return optimizer
+                    known.optimizer.tell(point, _value(trial))
+                known.told.add(trial.number)  # last, so that an interrupted trial is told again
+        return known.optimizer
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_lock": None, "_known": {}}
@@ -151,6 +150,15 @@ class MondrianSampler(optuna.samplers.BaseSampler):  # type: ignore[misc]
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._lock = threading.Lock()
+
+
+class _Study(NamedTuple):
+    """What the sampler keeps for a study."""
+
+    optimizer: Optimizer
+    search_space: dict[str, BaseDistribution]
+    told: set[int]
+    """The numbers of the trials that the optimiser knows."""
 
 
 _FINISHED = (TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAIL)
@@ -161,55 +169,65 @@ def _new_seed() -> int:
 
 
 def _parameter(distribution: BaseDistribution) -> Parameter:
-    """Return our parameter for Optuna's; any trial may lack it."""
+    """Return our parameter for one of Optuna's. Any trial may lack it."""
     parameter: Parameter
     if isinstance(distribution, CategoricalDistribution):
         parameter = Categorical(list(range(len(distribution.choices))))
-    elif isinstance(distribution, IntDistribution) and distribution.step == 1:
-        parameter = Integer(distribution.low, distribution.high, log=distribution.log)
-    elif isinstance(distribution, IntDistribution | FloatDistribution) and distribution.step:
+    elif _has_steps(distribution):
+        # Not an Ordinal with a list of all steps, because there may be billions.
         n_steps = round((distribution.high - distribution.low) / distribution.step)
-        # Not a list of all steps: there may be billions.
         parameter = Integer(0, n_steps) if n_steps else Ordinal([0])
+    elif isinstance(distribution, IntDistribution):
+        parameter = Integer(distribution.low, distribution.high, log=distribution.log)
     else:
         parameter = Real(distribution.low, distribution.high, log=distribution.log)
     parameter.is_optional = True
     return parameter
 
 
+def _has_steps(distribution: BaseDistribution) -> bool:
+    """Return whether a number has steps other than those of all integers."""
+    is_every_integer = isinstance(distribution, IntDistribution) and distribution.step == 1
+    return bool(distribution.step) and not is_every_integer
+
+
 def _point(trial: FrozenTrial, search_space: Mapping[str, BaseDistribution]) -> Point:
-    """Return what a trial has of the search space."""
-    return {
-        name: _internal(distribution, trial.params[name])
-        for name, distribution in search_space.items()
-        if name in trial.params
-        and type(trial.distributions[name]) is type(distribution)
-        and distribution._contains(trial.distributions[name].to_internal_repr(trial.params[name]))
-    }
+    """Return the values of a trial that are in the search space."""
+    point = {}
+    for name, distribution in search_space.items():
+        if name in trial.params and type(trial.distributions[name]) is type(distribution):
+            value = _internal(distribution, trial.params[name])
+            if value is not None:
+                point[name] = value
+    return point
 
 
 def _internal(distribution: BaseDistribution, value: Any) -> Any:
+    """Return our value for one of Optuna's; None if the distribution does not contain it."""
     if isinstance(distribution, CategoricalDistribution):
-        return int(distribution.to_internal_repr(value))
-    if distribution.step and not (
-        isinstance(distribution, IntDistribution) and distribution.step == 1
-    ):
-        return round((value - distribution.low) / distribution.step)
-    return value
+        try:
+            return int(distribution.to_internal_repr(value))
+        except ValueError:
+            return None
+    if not distribution.low <= value <= distribution.high:
+        return None
+    if not _has_steps(distribution):
+        return value
+    steps = (value - distribution.low) / distribution.step
+    return round(steps) if abs(steps - round(steps)) < 1e-8 else None
 
 
 def _external(distribution: BaseDistribution, value: Any) -> Any:
+    """Return Optuna's value for one of ours; undoes ``_internal``."""
     if isinstance(distribution, CategoricalDistribution):
         return distribution.choices[value]
-    if distribution.step and not (
-        isinstance(distribution, IntDistribution) and distribution.step == 1
-    ):
+    if _has_steps(distribution):
         return min(distribution.low + value * distribution.step, distribution.high)
     return value
 
 
 def _value(trial: FrozenTrial) -> float | None:
-    """Return the value of a trial, the last intermediate one if it was pruned, or None."""
+    """Return the value of a trial, its last intermediate value if it was pruned, or None."""
     if trial.state == TrialState.COMPLETE:
         return float(trial.value)
     if trial.state == TrialState.PRUNED and trial.intermediate_values:

@@ -1,4 +1,4 @@
-"""Run an objective to the end, with a bar to watch and a result to keep."""
+"""Minimise or maximise a function in one call."""
 
 from __future__ import annotations
 
@@ -10,15 +10,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .._forest.validation import check_integer
 from .._progress import progress_bar
-from .optimizer import Optimizer, SpaceExhausted
-from .space import Parameter, Point
+from .candidates import SpaceExhausted
+from .optimizer import Optimizer
+from .parameters import Parameter
+from .space import Point
 from .trial import Trial
 
 
 @dataclass
 class OptimizationResult:
-    """What came out of an optimisation.
+    """The result of an optimisation.
 
     Attributes
     ----------
@@ -26,33 +29,31 @@ class OptimizationResult:
         None if every trial failed.
     best_value : float
         NaN if every trial failed.
-    history : list of Trial
-        All trials, with number, point and value, which is NaN for a failure.
+    trials : list of Trial
+        All trials, with number, point and value. The value is NaN for a failure.
     errors : dict
-        Messages of the exceptions that failed trials raised, by number.
+        The messages of failed trials, by their number.
     maximize : bool
     """
 
     best_point: Point | None
     best_value: float
-    history: list[Trial] = field(repr=False)
+    trials: list[Trial] = field(repr=False)
     errors: dict[int, str] = field(repr=False)
     maximize: bool
 
     @property
     def values(self) -> NDArray[np.float64]:
-        """The values of all trials, NaN for failures."""
-        return np.array(
-            [math.nan if trial.value is None else trial.value for trial in self.history]
-        )
+        """The values of all trials; NaN for failures."""
+        return np.array([math.nan if trial.value is None else trial.value for trial in self.trials])
 
     def best_so_far(self) -> NDArray[np.float64]:
-        """Return the best value after each trial, NaN before the first success."""
+        """Return the best value after each trial; NaN before the first success."""
         best = np.fmax if self.maximize else np.fmin
         return np.asarray(best.accumulate(self.values))
 
     def plot(self, ax: Any = None) -> Any:
-        """Draw values and the best so far over the trials; returns a ConvergenceDisplay."""
+        """Plot all values and the best value so far. Returns a ConvergenceDisplay."""
         from ..plots import ConvergenceDisplay
 
         return ConvergenceDisplay.from_result(self, ax=ax)
@@ -61,7 +62,7 @@ class OptimizationResult:
 def minimize(
     objective: Callable[[Point], float],
     space: Mapping[str, Parameter],
-    n_calls: int = 100,
+    n_trials: int = 100,
     *,
     progress: bool = True,
     **options: Any,
@@ -71,16 +72,17 @@ def minimize(
     Parameters
     ----------
     objective : callable
-        Takes a point, a dict of names to values, and returns a number. An exception, NaN or
-        infinity is a failed trial, from which the forest learns too.
+        Takes a point, a dict of names to values, and returns a number. If it raises an exception,
+        or returns NaN or infinity, the trial has failed. The forest learns from failures, too.
     space : mapping of str to Real, Integer, Categorical or Ordinal
-    n_calls : int, default=100
-        Number of trials; fewer if a finite space has no more points. With a journal, those that it
-        already holds count.
+    n_trials : int, default=100
+        Number of trials, including those in the journal. There are fewer if a finite space has no
+        more points.
     progress : bool, default=True
-        Whether to show a bar (on a terminal, with tqdm installed).
+        Whether to show a progress bar (on a terminal, if tqdm is installed).
     **options
-        As for :class:`Optimizer`: ``journal``, ``acquisition``, ``constraint``, ``random_state``...
+        Parameters of :class:`Optimizer`: ``journal``, ``acquisition``, ``constraint``,
+        ``random_state`` and others.
 
     Returns
     -------
@@ -94,39 +96,38 @@ def minimize(
     >>> result.best_point["k"]
     1
     """
-    return _optimize(objective, space, n_calls, False, progress, options)
+    return _optimize(objective, space, n_trials, False, progress, options)
 
 
 def maximize(
     objective: Callable[[Point], float],
     space: Mapping[str, Parameter],
-    n_calls: int = 100,
+    n_trials: int = 100,
     *,
     progress: bool = True,
     **options: Any,
 ) -> OptimizationResult:
-    """Find a point at which an objective is large; as :func:`minimize` in all else."""
-    return _optimize(objective, space, n_calls, True, progress, options)
+    """Find a point at which an objective is large. All else is as for :func:`minimize`."""
+    return _optimize(objective, space, n_trials, True, progress, options)
 
 
 def _optimize(
     objective: Callable[[Point], float],
     space: Mapping[str, Parameter],
-    n_calls: int,
+    n_trials: int,
     is_maximized: bool,
     progress: bool,
     options: dict[str, Any],
 ) -> OptimizationResult:
     if not callable(objective):
         raise ValueError(f"objective must be a function of a point, got {objective!r}.")
-    if not isinstance(n_calls, int) or isinstance(n_calls, bool) or n_calls < 1:
-        raise ValueError(f"n_calls must be a positive integer, got {n_calls!r}.")
+    n_trials = check_integer("n_trials", n_trials, 1)
     errors: dict[int, str] = {}
     with Optimizer(space, maximize=is_maximized, **options) as optimizer:
-        bar = progress_bar(n_calls, progress, "trial")
+        bar = progress_bar(n_trials, progress, "trial")
         n_done = sum(not trial.is_pending for trial in optimizer.trials)
         bar.update(n_done)
-        for _ in range(n_done, n_calls):
+        for _ in range(n_done, n_trials):
             try:
                 trial = optimizer.ask_trial()
             except SpaceExhausted:

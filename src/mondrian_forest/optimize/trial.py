@@ -1,4 +1,4 @@
-"""Trials: points and their values."""
+"""Trials: points with their values."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from numpy.typing import NDArray
 from .space import Point
 
 
-@dataclass(eq=False)  # a trial equals itself alone, and arrays do not compare
+@dataclass(eq=False)  # comparing the arrays of two trials would fail
 class Trial:
-    """One point and what became of it.
+    """One point, and the value of the objective there.
 
     Attributes
     ----------
     number : int
+        Trials are numbered from 0 on, in the order in which they were asked for.
     point : dict
         Names and values of the active parameters.
     value : float or None
@@ -36,16 +37,16 @@ class Trial:
 
     @property
     def is_failed(self) -> bool:
-        """Whether there will never be a value."""
+        """Whether the evaluation failed."""
         return self.value is not None and math.isnan(self.value)
 
 
 _LARGEST_VALUE = 1e100
-"""What is larger, infinity included, counts as a failure: no forest could learn it."""
+"""A larger value counts as a failure, because a forest could not learn it."""
 
 
 def checked_value(value: object) -> float:
-    """Return a number, NaN for what is a failure."""
+    """Return the value of a trial as a float, which is NaN for a failure."""
     if value is None:
         return math.nan
     try:

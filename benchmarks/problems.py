@@ -1,6 +1,6 @@
-"""Test problems with known optima, to be maximised.
+"""Test problems for optimisers: functions with a known maximum.
 
-Each problem has a space, an objective of a point, the best value there is, and points that have it.
+Each problem has a space, a function, the largest value, and the points that have this value.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .space import Parameter, Point, Real
+from mondrian_forest.optimize import Real
 
 
 @dataclass(frozen=True)
 class Problem:
-    """A function to be maximised over a box.
+    """A function to maximise over a box.
 
     Attributes
     ----------
@@ -29,18 +29,18 @@ class Problem:
     optimum : float
         The largest value.
     optimizers : ndarray of shape (n_optima, n_parameters)
-        Points that have it.
+        The points that have the largest value.
     """
 
     name: str
-    space: dict[str, Parameter]
+    space: dict[str, Real]
     function: Callable[[NDArray[np.float64]], NDArray[np.float64]]
     optimum: float
     optimizers: NDArray[np.float64]
 
-    def __call__(self, point: Point) -> float:
+    def __call__(self, point: dict[str, Any]) -> float:
         """Return the value at one point."""
-        row: Any = [[point[name] for name in self.space]]
+        row = [[point[name] for name in self.space]]
         return float(self.function(np.array(row, dtype=np.float64))[0])
 
 
@@ -82,7 +82,7 @@ branin = Problem(
     -0.39788735772973816,
     np.array([[-math.pi, 12.275], [math.pi, 2.275], [9.42478, 2.475]]),
 )
-"""Branin's function of two variables, with its sign changed; three maxima."""
+"""Branin's function of two variables with the opposite sign. It has three maxima."""
 
 hartmann6 = Problem(
     "Hartmann",
@@ -91,4 +91,4 @@ hartmann6 = Problem(
     3.32236801141551,
     np.array([[0.20169, 0.150011, 0.476874, 0.275332, 0.311652, 0.6573]]),
 )
-"""Hartmann's function of six variables, with its sign changed; six local maxima."""
+"""Hartmann's function of six variables with the opposite sign. It has six local maxima."""
