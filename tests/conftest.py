@@ -3,6 +3,8 @@ from pathlib import Path
 
 # Read by SciPy when it is imported; without it scikit-learn skips its array API checks.
 os.environ["SCIPY_ARRAY_API"] = "1"
+# Read by Matplotlib when it is imported: no test may open a window.
+os.environ["MPLBACKEND"] = "Agg"
 
 import numpy as np
 import pytest
@@ -36,14 +38,14 @@ def folder(tmp_path_factory):
     import pyarrow.csv
     import pyarrow.parquet
 
-    from command import succeed
+    from command import succeed_here
     from houses import houses
 
     folder = tmp_path_factory.mktemp("houses")
     pa.csv.write_csv(houses(400, 0), folder / "houses.csv")
     pa.csv.write_csv(houses(100, 1), folder / "more.csv")
     pa.parquet.write_table(houses(100, 1), folder / "more.parquet")
-    succeed(
+    succeed_here(
         "fit", "houses.csv", "--target", "price", "--drop", "id", "--trees", 5, "-o", "houses.mf",
         cwd=folder,
     )  # fmt: skip
