@@ -17,6 +17,7 @@ CODE = "import sys; sys.argv[0] = 'mondrian'; from mondrian_forest.cli import ma
 COMMAND = [sys.executable, "-c", CODE]
 TERMINAL = {"COLUMNS": "100", "TERM": "dumb", "NO_COLOR": "1"}
 ENVIRONMENT = {**os.environ, **TERMINAL}
+ENVIRONMENT.pop("DASK_DISTRIBUTED__WORKER__MULTIPROCESSING_METHOD", None)  # users do not set it
 
 
 def run(*arguments, **options):

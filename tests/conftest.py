@@ -5,6 +5,9 @@ from pathlib import Path
 os.environ["SCIPY_ARRAY_API"] = "1"
 # Read by Matplotlib when it is imported: no test may open a window.
 os.environ["MPLBACKEND"] = "Agg"
+# Read by Dask when it is imported: workers are copies of a process that has loaded it already.
+if hasattr(os, "fork"):
+    os.environ["DASK_DISTRIBUTED__WORKER__MULTIPROCESSING_METHOD"] = "forkserver"
 
 import numpy as np
 import pytest
