@@ -16,8 +16,21 @@ from unittest import mock
 CODE = "import sys; sys.argv[0] = 'mondrian'; from mondrian_forest.cli import main; main()"
 COMMAND = [sys.executable, "-c", CODE]
 TERMINAL = {"COLUMNS": "100", "TERM": "dumb", "NO_COLOR": "1"}
-ENVIRONMENT = {**os.environ, **TERMINAL}
-ENVIRONMENT.pop("DASK_DISTRIBUTED__WORKER__MULTIPROCESSING_METHOD", None)  # users do not set it
+NOT_OURS = (
+    "FORCE_COLOR",
+    "TTY_COMPATIBLE",
+    "DASK_DISTRIBUTED__WORKER__MULTIPROCESSING_METHOD",  # which only our tests set
+)
+"""Variables of whoever runs the tests that would change what a command prints or does."""
+
+
+def with_our_terminal(environment):
+    """Return an environment for commands, the same on every machine."""
+    kept = {name: value for name, value in environment.items() if name not in NOT_OURS}
+    return {**kept, **TERMINAL}
+
+
+ENVIRONMENT = with_our_terminal(os.environ)
 
 
 def run(*arguments, **options):
@@ -59,7 +72,7 @@ def run_here(*arguments, cwd="."):
     argv = ["mondrian", *map(str, arguments)]
     with (
         mock.patch.object(sys, "argv", argv),
-        mock.patch.dict(os.environ, TERMINAL),
+        mock.patch.dict(os.environ, with_our_terminal(os.environ), clear=True),
         contextlib.chdir(cwd),
         contextlib.redirect_stdout(out),
         contextlib.redirect_stderr(err),

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
+DATA = Path(os.environ.get("MONDRIAN_DATA", ROOT.parent / "shared" / "data"))
 
 
 @pytest.fixture(autouse=True)
@@ -25,13 +26,20 @@ def _arithmetic_of_compiled_code():
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _no_data_of_the_user():
+    """Results do not depend on a variable that is set or not; ``data_directory`` has read it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("MONDRIAN_DATA", raising=False)
+        yield
+
+
 @pytest.fixture(scope="session")
 def data_directory() -> Path:
     """Folder of the real data sets: MONDRIAN_DATA, or shared/data beside the project."""
-    directory = Path(os.environ.get("MONDRIAN_DATA", ROOT.parent / "shared" / "data"))
-    if not directory.is_dir():
+    if not DATA.is_dir():
         pytest.skip("the real data is not at hand: set MONDRIAN_DATA to its folder")
-    return directory
+    return DATA
 
 
 @pytest.fixture(scope="session")

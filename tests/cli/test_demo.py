@@ -1,6 +1,5 @@
 """``mondrian demo``, the help, and what goes wrong before any command."""
 
-import os
 import runpy
 import subprocess
 import sys
@@ -8,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from command import close_figures, refuse_here, run, run_here, succeed_here
+from command import ENVIRONMENT, close_figures, refuse_here, run, run_here, succeed_here
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -44,7 +43,9 @@ finally:
     from mondrian_forest._core.mixtures.predict import route
     assert hasattr(route, "signatures") == {is_compiled}
 """
-    environment = {name: value for name, value in os.environ.items() if name != "NUMBA_DISABLE_JIT"}
+    environment = {
+        name: value for name, value in ENVIRONMENT.items() if name != "NUMBA_DISABLE_JIT"
+    }
     shown = [
         subprocess.run(
             [sys.executable, "-c", code.format(is_compiled=is_compiled)],
