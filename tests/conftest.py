@@ -3,11 +3,17 @@ from pathlib import Path
 
 # Read by SciPy when it is imported; without it scikit-learn skips its array API checks.
 os.environ["SCIPY_ARRAY_API"] = "1"
+# Read by Matplotlib when it is imported: no test may open a window.
+os.environ["MPLBACKEND"] = "Agg"
+# Read by Dask when it is imported: workers are copies of a process that has loaded it already.
+if hasattr(os, "fork"):
+    os.environ["DASK_DISTRIBUTED__WORKER__MULTIPROCESSING_METHOD"] = "forkserver"
 
 import numpy as np
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
+DATA = Path(os.environ.get("MONDRIAN_DATA", ROOT.parent / "shared" / "data"))
 
 
 @pytest.fixture(autouse=True)
@@ -20,13 +26,20 @@ def _arithmetic_of_compiled_code():
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _no_data_of_the_user():
+    """Results do not depend on a variable that is set or not; ``data_directory`` has read it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("MONDRIAN_DATA", raising=False)
+        yield
+
+
 @pytest.fixture(scope="session")
 def data_directory() -> Path:
     """Folder of the real data sets: MONDRIAN_DATA, or shared/data beside the project."""
-    directory = Path(os.environ.get("MONDRIAN_DATA", ROOT.parent / "shared" / "data"))
-    if not directory.is_dir():
+    if not DATA.is_dir():
         pytest.skip("the real data is not at hand: set MONDRIAN_DATA to its folder")
-    return directory
+    return DATA
 
 
 @pytest.fixture(scope="session")
@@ -36,14 +49,14 @@ def folder(tmp_path_factory):
     import pyarrow.csv
     import pyarrow.parquet
 
-    from command import succeed
+    from command import succeed_here
     from houses import houses
 
     folder = tmp_path_factory.mktemp("houses")
     pa.csv.write_csv(houses(400, 0), folder / "houses.csv")
     pa.csv.write_csv(houses(100, 1), folder / "more.csv")
     pa.parquet.write_table(houses(100, 1), folder / "more.parquet")
-    succeed(
+    succeed_here(
         "fit", "houses.csv", "--target", "price", "--drop", "id", "--trees", 5, "-o", "houses.mf",
         cwd=folder,
     )  # fmt: skip

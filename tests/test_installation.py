@@ -113,9 +113,9 @@ def test_a_cache_that_cannot_be_written_any_more_costs_nothing_but_time(tmp_path
         f"""
 import shutil
 from pathlib import Path
-folder, = Path({str(tmp_path)!r}).iterdir()
-shutil.rmtree(folder)
-folder.touch()
+for folder in Path({str(tmp_path)!r}).iterdir():
+    shutil.rmtree(folder)
+    folder.touch()
 for""",
     )
     said = python(code, NUMBA_CACHE_DIR=str(tmp_path))

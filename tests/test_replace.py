@@ -10,7 +10,7 @@ import threading
 import numpy as np
 import pytest
 
-from command import refuse
+from command import refuse_here
 from mondrian_forest import ModelFileError, MondrianForestRegressor
 from mondrian_forest.io.replace import replacing
 from mondrian_forest.tables import TableWriter
@@ -141,7 +141,7 @@ def test_a_folder_that_cannot_be_written_to_is_named(tmp_path, monkeypatch):
 def test_commands_refuse_to_replace_a_pipe_before_they_do_anything(folder, tmp_path, arguments):
     pipe = tmp_path / "pipe.csv"
     os.mkfifo(pipe)
-    message = refuse(*arguments, pipe, cwd=folder)
+    message = refuse_here(*arguments, pipe, cwd=folder)
     assert "is a device, a pipe or a socket" in message
     assert message.count("\n") == 1
     assert stat.S_ISFIFO(pipe.stat().st_mode)

@@ -78,8 +78,8 @@ def fingerprint() -> str:
     """Return a digest of our own source, which changes without its version."""
     digest = sha256()
     folder = Path(mondrian_forest.__file__).parent
-    names = ("forest", "importance", "trend", "distribution")
-    for path in (*sorted((folder / "_core").glob("*.py")), *(folder / f"{n}.py" for n in names)):
+    patterns = ("_core/**/*.py", "_forest/**/*.py", "forest.py", "distribution.py")
+    for path in sorted(path for pattern in patterns for path in folder.glob(pattern)):
         digest.update(path.read_bytes())
     return f"mondrian-forest {digest.hexdigest()[:16]}"
 

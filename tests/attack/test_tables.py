@@ -210,7 +210,7 @@ def model(tmp_path_factory):
     (folder / "t.csv").write_text("a,std,$a$,y\n" + "".join(lines))
     done = run_here("fit", folder / "t.csv", "-t", "y", "--trees", 1, "--paper", "--jobs", 1,
                     "--impute", "--missing", "?", "-o", folder / "m.mf")  # fmt: skip
-    assert done.code == 0, done.stderr
+    assert done.returncode == 0, done.stderr
     return folder / "m.mf"
 
 
@@ -246,10 +246,10 @@ def test_commands_end_with_a_result_or_one_sentence(model, content, command, opt
     if command not in ("evaluate", "predict"):
         arguments += ["-o", out]
     done = run_here(*arguments, "--jobs", 1)
-    assert done.code in (0, 1, 2)
+    assert done.returncode in (0, 1, 2)
     assert "\x1b" not in done.stderr
     assert "Traceback" not in done.stderr
-    if done.code == 1:
+    if done.returncode == 1:
         assert done.stderr.strip().count("\n") == 0, done.stderr
         assert done.stderr.strip() != ""
         assert command == "predict" or done.stdout == ""

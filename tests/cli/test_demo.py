@@ -1,13 +1,15 @@
 """``mondrian demo``, the help, and what goes wrong before any command."""
 
-import os
+import runpy
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from command import run
+from command import ENVIRONMENT, close_figures, refuse_here, run, run_here, succeed_here
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 def test_the_demo_prints_a_table_and_saves_a_picture(tmp_path):
@@ -21,10 +23,11 @@ def test_the_demo_prints_a_table_and_saves_a_picture(tmp_path):
 
 def test_the_seed_decides_what_the_demo_shows(tmp_path):
     shown = [
-        run("demo", "--seed", seed, "--picture", tmp_path / "p.png").stdout.split("12 trees")[0]
+        succeed_here("demo", "--seed", seed, "--picture", tmp_path / "p.png").stdout
         for seed in (1, 1, 2)
     ]
-    assert shown[0] == shown[1] != shown[2]
+    tables = [text.split("12 trees")[0] for text in shown]
+    assert tables[0] == tables[1] != tables[2]
 
 
 def test_it_shows_the_same_before_anything_was_compiled(tmp_path):
@@ -40,7 +43,9 @@ finally:
     from mondrian_forest._core.mixtures.predict import route
     assert hasattr(route, "signatures") == {is_compiled}
 """
-    environment = {name: value for name, value in os.environ.items() if name != "NUMBA_DISABLE_JIT"}
+    environment = {
+        name: value for name, value in ENVIRONMENT.items() if name != "NUMBA_DISABLE_JIT"
+    }
     shown = [
         subprocess.run(
             [sys.executable, "-c", code.format(is_compiled=is_compiled)],
@@ -60,23 +65,20 @@ finally:
 
 @pytest.mark.parametrize("picture", ["/no/such/folder/demo.png", "/", "demo.nonsense"])
 def test_a_picture_that_cannot_be_saved_is_one_sentence(picture, tmp_path):
-    done = run("demo", "--picture", picture, cwd=tmp_path)
+    done = run_here("demo", "--picture", picture, cwd=tmp_path)
     assert done.returncode == 1
     assert "cannot be saved as" in done.stderr
     assert "Traceback" not in done.stderr
 
 
 def test_a_picture_without_ending_becomes_a_png(tmp_path):
-    done = run("demo", "--picture", tmp_path / "bands")
-    assert done.returncode == 0
+    succeed_here("demo", "--picture", tmp_path / "bands")
     assert (tmp_path / "bands.png").exists()
 
 
 @pytest.mark.parametrize("arguments", [("demo", "--seed", "x"), ("nonsense",), ("demo", "--what")])
 def test_wrong_arguments_are_refused_without_a_traceback(arguments):
-    done = run(*arguments)
-    assert done.returncode == 2
-    assert "Traceback" not in done.stderr
+    refuse_here(*arguments, code=2)
 
 
 def test_the_version_and_the_help_come_without_slow_imports():
@@ -113,15 +115,9 @@ def test_without_typer_the_command_says_what_to_install():
     assert "Traceback" not in done.stderr
 
 
-def test_the_example_runs(tmp_path):
-    example = Path(__file__).parents[2] / "examples" / "prediction_bands.py"
-    done = subprocess.run(
-        [sys.executable, example],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        env={**os.environ, "MPLBACKEND": "Agg"},
-    )
-    assert done.returncode == 0, done.stderr
+def test_the_example_runs(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    runpy.run_path(str(EXAMPLES / "prediction_bands.py"), run_name="__main__")
+    close_figures()
     assert (tmp_path / "prediction_bands.png").stat().st_size > 10_000
-    assert "far outside" in done.stdout
+    assert "far outside" in capsys.readouterr().out

@@ -9,15 +9,15 @@ import subprocess
 
 import pytest
 
-from command import refuse, succeed
+from command import refuse_here, succeed_here
 
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 
 
 def test_scores_for_people_and_machines(folder):
-    text = succeed("evaluate", folder / "houses.mf", folder / "more.csv").stdout
+    text = succeed_here("evaluate", folder / "houses.mf", folder / "more.csv").stdout
     assert "coverage_90" in text
-    done = succeed("evaluate", folder / "houses.mf", folder / "more.csv", "--json")
+    done = succeed_here("evaluate", folder / "houses.mf", folder / "more.csv", "--json")
     found = json.loads(done.stdout)
     assert found["rows"] == found["rows evaluated"] == 100
     assert 15 < found["rmse"] < 80
@@ -25,17 +25,17 @@ def test_scores_for_people_and_machines(folder):
 
 def test_of_a_large_table_some_rows_are_drawn(folder):
     arguments = folder / "houses.mf", folder / "more.parquet", "--most-rows", 40, "--json"
-    found = json.loads(succeed("evaluate", *arguments).stdout)
+    found = json.loads(succeed_here("evaluate", *arguments).stdout)
     assert (found["rows"], found["rows evaluated"]) == (100, 40)
 
 
 def test_what_cannot_be_evaluated(folder, tmp_path):
     (tmp_path / "t.csv").write_text("sold,town,area,garden\n" + "2020-01-01,Wien,30,true\n" * 2)
-    assert "no column 'price'" in refuse("evaluate", folder / "houses.mf", tmp_path / "t.csv")
+    assert "no column 'price'" in refuse_here("evaluate", folder / "houses.mf", tmp_path / "t.csv")
     (tmp_path / "t.csv").write_text("sold,town,area,garden,price\n2020-01-01,Wien,30,true,1\n")
-    assert "too few rows" in refuse("evaluate", folder / "houses.mf", tmp_path / "t.csv")
+    assert "too few rows" in refuse_here("evaluate", folder / "houses.mf", tmp_path / "t.csv")
     arguments = folder / "houses.mf", folder / "more.csv", "--report", tmp_path / "no" / "r.html"
-    assert "cannot be saved" in refuse("evaluate", *arguments)
+    assert "cannot be saved" in refuse_here("evaluate", *arguments)
 
 
 class Page(html.parser.HTMLParser):
@@ -58,7 +58,7 @@ class Page(html.parser.HTMLParser):
 @pytest.fixture(scope="module")
 def report(folder, tmp_path_factory):
     path = tmp_path_factory.mktemp("report") / "report.html"
-    succeed("evaluate", folder / "houses.mf", folder / "more.csv", "--report", path)
+    succeed_here("evaluate", folder / "houses.mf", folder / "more.csv", "--report", path)
     return path
 
 

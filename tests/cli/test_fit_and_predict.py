@@ -17,7 +17,7 @@ import pyarrow.feather
 import pyarrow.parquet
 import pytest
 
-from command import COMMAND, ENVIRONMENT, refuse, run, succeed
+from command import COMMAND, ENVIRONMENT, refuse, refuse_here, run_here, succeed, succeed_here
 from mondrian_forest.tables import TableFile, TableForest
 
 FIT = ("--target", "price", "--trees", 3)
@@ -25,7 +25,7 @@ FIT = ("--target", "price", "--trees", 3)
 
 class TestFit:
     def test_an_honest_evaluation_before_all_rows_are_learned(self, folder, tmp_path):
-        done = succeed(
+        done = succeed_here(
             "fit", folder / "houses.csv", *FIT, "--drop", "id", "--holdout", 0.25, "--json",
             "-o", tmp_path / "m.mf",
         )  # fmt: skip
@@ -36,7 +36,7 @@ class TestFit:
         assert 0.5 < found["coverage_90"] <= 1.0
 
     def test_for_people_it_prints_names_and_values(self, folder, tmp_path):
-        done = succeed("fit", folder / "houses.csv", *FIT, "-o", tmp_path / "m.mf")
+        done = succeed_here("fit", folder / "houses.csv", *FIT, "-o", tmp_path / "m.mf")
         assert "rows      400" in done.stdout
         assert "Next: mondrian predict" in done.stderr
 
@@ -53,7 +53,7 @@ class TestFit:
         else:
             delimiter = "\t" if kind == "tsv" else ";"
             pa.csv.write_csv(table, path, pa.csv.WriteOptions(delimiter=delimiter))
-        succeed("fit", path, *FIT, "--columns", "area,town,sold", "-o", tmp_path / "m.mf")
+        succeed_here("fit", path, *FIT, "--columns", "area,town,sold", "-o", tmp_path / "m.mf")
         model = TableForest.load(tmp_path / "m.mf")
         expected = TableForest.fit(
             table, "price", columns=["area", "town", "sold"], n_estimators=3, n_jobs=-1
@@ -63,7 +63,7 @@ class TestFit:
         )
 
     def test_a_stream_is_learned_in_batches(self, folder, tmp_path):
-        done = succeed(
+        done = succeed_here(
             "fit", folder / "houses.csv", *FIT, "--drop", "id", "--stream", "--batch-rows", 90,
             "--holdout", 0.2, "--json", "-o", tmp_path / "m.mf",
         )  # fmt: skip
@@ -71,24 +71,24 @@ class TestFit:
         assert json.loads(done.stdout)["rmse"] < 100
 
     def test_the_papers_model(self, folder, tmp_path):
-        succeed("fit", folder / "houses.csv", *FIT, "--paper", "-o", tmp_path / "m.mf")
-        found = json.loads(succeed("info", tmp_path / "m.mf", "--json").stdout)
+        succeed_here("fit", folder / "houses.csv", *FIT, "--paper", "-o", tmp_path / "m.mf")
+        found = json.loads(succeed_here("info", tmp_path / "m.mf", "--json").stdout)
         assert found["posterior"] == "hierarchical"
         assert found["min_samples_split"] == 10
 
     def test_missing_values_are_refused_by_name_or_filled(self, tmp_path):
         (tmp_path / "t.csv").write_text("a,b,y\n" + "1,x,1\n,,2\n3,z,3\n" * 5)
-        complaint = refuse("fit", tmp_path / "t.csv", "-t", "y", "-o", tmp_path / "m.mf")
+        complaint = refuse_here("fit", tmp_path / "t.csv", "-t", "y", "-o", tmp_path / "m.mf")
         assert "'a' (5), 'b' (5)" in complaint
         assert "--impute" in complaint
-        succeed("fit", tmp_path / "t.csv", "-t", "y", "--impute", "-o", tmp_path / "m.mf")
+        succeed_here("fit", tmp_path / "t.csv", "-t", "y", "--impute", "-o", tmp_path / "m.mf")
         (tmp_path / "new.csv").write_text("b,a\n,\nnever,2\n")
-        done = succeed("predict", tmp_path / "m.mf", tmp_path / "new.csv")
+        done = succeed_here("predict", tmp_path / "m.mf", tmp_path / "new.csv")
         assert len(done.stdout.splitlines()) == 3
 
     def test_without_rows_the_model_cannot_learn_more(self, folder, tmp_path):
-        succeed("fit", folder / "houses.csv", *FIT, "--no-rows", "-o", tmp_path / "m.mf")
-        complaint = refuse("update", tmp_path / "m.mf", folder / "more.csv")
+        succeed_here("fit", folder / "houses.csv", *FIT, "--no-rows", "-o", tmp_path / "m.mf")
+        complaint = refuse_here("update", tmp_path / "m.mf", folder / "more.csv")
         assert "cannot learn more" in complaint
 
 
@@ -104,25 +104,36 @@ def files(folder, tmp_path_factory):
 class TestManyFiles:
     def test_a_pattern_stands_for_all_of_them(self, files, tmp_path):
         fitted = "fit", files / "*.parquet", *FIT, "--json", "-o", tmp_path / "m.mf"
-        assert json.loads(succeed(*fitted).stdout)["rows"] == 400
-        assert json.loads(succeed(*fitted, "--stream").stdout)["rows"] == 400
-        assert "There is no file" in refuse("fit", files / "*.csv", *FIT)
+        assert json.loads(succeed_here(*fitted).stdout)["rows"] == 400
+        assert json.loads(succeed_here(*fitted, "--stream").stdout)["rows"] == 400
+        assert "There is no file" in refuse_here("fit", files / "*.csv", *FIT)
 
     def test_processes_of_dask(self, files, tmp_path):
         pytest.importorskip("distributed", reason="Dask is not installed")
         fitted = "fit", files / "*.parquet", *FIT, "--drop", "id", "-o", tmp_path / "m.mf"
         assert json.loads(succeed(*fitted, "--workers", 2, "--json").stdout)["rows"] == 400
         found = json.loads(
-            succeed("evaluate", tmp_path / "m.mf", files / "b.parquet", "--json").stdout
+            succeed_here("evaluate", tmp_path / "m.mf", files / "b.parquet", "--json").stdout
         )
         assert found["rmse"] < 60
-        refuse(*fitted, "--workers", 2, "--holdout", 0.1, code=2)
-        assert "no Dask scheduler" in refuse(*fitted, "--dask", "tcp://127.0.0.1:1")
+        refuse_here(*fitted, "--workers", 2, "--holdout", 0.1, code=2)
+
+    @pytest.mark.filterwarnings("ignore")  # Dask warns of its own when it finds no scheduler
+    def test_a_scheduler_that_is_not_there(self, files, tmp_path, monkeypatch):
+        pytest.importorskip("distributed", reason="Dask is not installed")
+        from mondrian_forest.distributed import collections
+
+        def impatient(address, timeout, client=collections.Client):
+            return client(address, timeout=timeout / 50)
+
+        monkeypatch.setattr(collections, "Client", impatient)
+        fitted = "fit", files / "*.parquet", *FIT, "-o", tmp_path / "m.mf"
+        assert "no Dask scheduler" in refuse_here(*fitted, "--dask", "tcp://127.0.0.1:1")
 
     def test_files_that_do_not_fit_together(self, tmp_path):
         (tmp_path / "a.csv").write_text("x,price\n1,2\n")
         (tmp_path / "b.csv").write_text("z,price\n1,2\n")
-        complaint = refuse("fit", tmp_path / "*.csv", *FIT, "-o", tmp_path / "m.mf")
+        complaint = refuse_here("fit", tmp_path / "*.csv", *FIT, "-o", tmp_path / "m.mf")
         assert "Not all files have a column 'x'" in complaint
 
 
@@ -150,46 +161,46 @@ class TestFitRefuses:
         path.write_text(content)
         model = tmp_path / "m.mf"
         if message is None:
-            succeed("fit", path, "-t", "price", "-o", model)
+            succeed_here("fit", path, "-t", "price", "-o", model)
         else:
-            assert message in refuse("fit", path, "-t", "price", "-o", model)
+            assert message in refuse_here("fit", path, "-t", "price", "-o", model)
             assert os.listdir(tmp_path) == ["t.csv"]
 
     def test_a_wrong_delimiter(self, tmp_path):
         (tmp_path / "t.csv").write_text("x,price\n1,2\n")
-        complaint = refuse("fit", tmp_path / "t.csv", "-t", "price", "--delimiter", ";")
+        complaint = refuse_here("fit", tmp_path / "t.csv", "-t", "price", "--delimiter", ";")
         assert "name the delimiter" in complaint
 
     def test_names_that_are_not_there(self, folder):
-        assert "which has 'id', 'sold'" in refuse("fit", folder / "houses.csv", "-t", "prize")
-        assert "'pool'" in refuse("fit", folder / "houses.csv", *FIT, "--columns", "pool")
-        assert "'pool'" in refuse("fit", folder / "houses.csv", *FIT, "--drop", "pool")
+        assert "which has 'id', 'sold'" in refuse_here("fit", folder / "houses.csv", "-t", "prize")
+        assert "'pool'" in refuse_here("fit", folder / "houses.csv", *FIT, "--columns", "pool")
+        assert "'pool'" in refuse_here("fit", folder / "houses.csv", *FIT, "--drop", "pool")
 
     def test_files_that_are_none(self, tmp_path, folder):
-        assert "There is no file" in refuse("fit", tmp_path / "t.csv", *FIT)
-        assert "unknown kind" in refuse("fit", folder / "houses.mf", *FIT)
+        assert "There is no file" in refuse_here("fit", tmp_path / "t.csv", *FIT)
+        assert "unknown kind" in refuse_here("fit", folder / "houses.mf", *FIT)
         (tmp_path / "t.parquet").write_bytes((folder / "more.parquet").read_bytes()[:900])
-        assert "no sound Parquet file" in refuse("fit", tmp_path / "t.parquet", *FIT)
+        assert "no sound Parquet file" in refuse_here("fit", tmp_path / "t.parquet", *FIT)
         (tmp_path / "t.csv.gz").write_bytes(gzip.compress(b"x,price\n1,2\n" * 99)[:-20])
-        assert "no sound CSV file" in refuse("fit", tmp_path / "t.csv.gz", *FIT)
+        assert "no sound CSV file" in refuse_here("fit", tmp_path / "t.csv.gz", *FIT)
         (tmp_path / "t.csv").write_bytes(b"\x00\x01\x02\n" * 50)
-        assert "no text" in refuse("fit", tmp_path / "t.csv", *FIT)
+        assert "no text" in refuse_here("fit", tmp_path / "t.csv", *FIT)
 
     def test_a_model_that_cannot_be_written(self, folder, tmp_path):
-        assert "cannot be saved" in refuse("fit", folder / "houses.csv", *FIT, "-o", tmp_path)
+        assert "cannot be saved" in refuse_here("fit", folder / "houses.csv", *FIT, "-o", tmp_path)
         nowhere = tmp_path / "no" / "m.mf"
-        assert "cannot be saved" in refuse("fit", folder / "houses.csv", *FIT, "-o", nowhere)
+        assert "cannot be saved" in refuse_here("fit", folder / "houses.csv", *FIT, "-o", nowhere)
 
     def test_usage(self, folder):
-        refuse("fit", folder / "houses.csv", code=2)
-        refuse("fit", folder / "houses.csv", "-t", "price", "--holdout", 2, code=2)
-        refuse("fit", folder / "houses.csv", "-t", "price", "--trees", 0, code=2)
+        refuse_here("fit", folder / "houses.csv", code=2)
+        refuse_here("fit", folder / "houses.csv", "-t", "price", "--holdout", 2, code=2)
+        refuse_here("fit", folder / "houses.csv", "-t", "price", "--trees", 0, code=2)
 
 
 class TestPredict:
     def test_columns_are_appended_and_others_passed_on(self, folder, tmp_path):
         out = tmp_path / "out.parquet"
-        succeed(
+        succeed_here(
             "predict", folder / "houses.mf", folder / "more.csv", "-o", out, "--std",
             "--quantiles", "0.05,0.5,0.95", "--batch-rows", 30,
         )  # fmt: skip
@@ -205,7 +216,7 @@ class TestPredict:
         np.testing.assert_allclose(found["q0.05"], expected["q0.05"])
 
     def test_csv_goes_to_the_standard_output(self, folder):
-        done = succeed("predict", folder / "houses.mf", folder / "more.parquet", "--only")
+        done = succeed_here("predict", folder / "houses.mf", folder / "more.parquet", "--only")
         lines = done.stdout.splitlines()
         assert lines[0] == '"prediction"'
         assert len(lines) == 101
@@ -214,20 +225,21 @@ class TestPredict:
     def test_what_the_model_does_not_know_stays_as_it_stands(self, folder, tmp_path):
         line = '2020-01-01,Wien,30,true,00123,12345678901234567890,NA,"a, ""b"""'
         (tmp_path / "t.csv").write_text(f"sold,town,area,garden,zip,big,null,text\n{line}\n")
-        done = succeed("predict", folder / "houses.mf", tmp_path / "t.csv")
+        done = succeed_here("predict", folder / "houses.mf", tmp_path / "t.csv")
         found = list(csv.reader(done.stdout.splitlines()))
         assert found[1][:-1] == next(csv.reader([line]))
 
     def test_a_target_that_is_not_known_yet_is_no_fault(self, folder, tmp_path):
         content = "sold,town,area,garden,price\n2020-01-01,Wien,30,true,to be seen\n"
         (tmp_path / "t.csv").write_text(content)
-        assert "to be seen" in succeed("predict", folder / "houses.mf", tmp_path / "t.csv").stdout
+        done = succeed_here("predict", folder / "houses.mf", tmp_path / "t.csv")
+        assert "to be seen" in done.stdout
 
     @pytest.mark.parametrize("kind", ["csv", "parquet", "feather"])
     def test_a_table_without_rows(self, kind, folder, tmp_path):
         (tmp_path / "t.csv").write_text("sold,town,area,garden\n")
         out = tmp_path / f"out.{kind}"
-        succeed("predict", folder / "houses.mf", tmp_path / "t.csv", "-o", out)
+        succeed_here("predict", folder / "houses.mf", tmp_path / "t.csv", "-o", out)
         assert TableFile(out).names == ["sold", "town", "area", "garden", "prediction"]
 
     def test_columns_in_another_order(self, folder, tmp_path):
@@ -235,7 +247,7 @@ class TestPredict:
         other = table.select(["garden", "town", "area", "sold"])
         pa.csv.write_csv(other, tmp_path / "other.csv")
         one, two = (
-            succeed("predict", folder / "houses.mf", path, "--only").stdout
+            succeed_here("predict", folder / "houses.mf", path, "--only").stdout
             for path in (folder / "more.csv", tmp_path / "other.csv")
         )
         assert one == two
@@ -256,29 +268,29 @@ class TestPredict:
         (tmp_path / "t.csv").write_text(content)
         out = tmp_path / "out.csv"
         arguments = folder / "houses.mf", tmp_path / "t.csv", "--std", "-o", out
-        assert message in refuse("predict", *arguments)
+        assert message in refuse_here("predict", *arguments)
         assert os.listdir(tmp_path) == ["t.csv"]
 
     def test_a_text_that_was_never_seen(self, folder, tmp_path):
         (tmp_path / "t.csv").write_text("sold,town,area,garden\n2020-01-01,Rom,100,true\n")
-        done = succeed("predict", folder / "houses.mf", tmp_path / "t.csv", "--only")
+        done = succeed_here("predict", folder / "houses.mf", tmp_path / "t.csv", "--only")
         assert 150 < float(done.stdout.splitlines()[1]) < 600
 
     def test_models_that_are_none(self, folder, tmp_path):
-        assert "'model.mf'" in refuse("predict", "model.mf", folder / "more.csv", cwd=tmp_path)
+        assert "'model.mf'" in refuse_here("predict", "model.mf", folder / "more.csv", cwd=tmp_path)
         (tmp_path / "m.mf").write_bytes((folder / "houses.mf").read_bytes()[:-100])
-        complaint = refuse("predict", tmp_path / "m.mf", folder / "more.csv")
+        complaint = refuse_here("predict", tmp_path / "m.mf", folder / "more.csv")
         assert "no sound model file" in complaint
 
     def test_usage(self, folder):
         arguments = "predict", folder / "houses.mf", folder / "more.csv", "--quantiles"
-        assert "between 0 and 1" in refuse(*arguments, "0.5,2", code=2)
-        assert "between 0 and 1" in refuse(*arguments, "half", code=2)
+        assert "between 0 and 1" in refuse_here(*arguments, "0.5,2", code=2)
+        assert "between 0 and 1" in refuse_here(*arguments, "half", code=2)
 
     def test_an_output_that_cannot_be_written(self, folder, tmp_path):
         arguments = "predict", folder / "houses.mf", folder / "more.csv", "-o"
-        assert "no folder" in refuse(*arguments, tmp_path / "no" / "out.csv")
-        assert "unknown kind" in refuse(*arguments, tmp_path / "out.xlsx")
+        assert "no folder" in refuse_here(*arguments, tmp_path / "no" / "out.csv")
+        assert "unknown kind" in refuse_here(*arguments, tmp_path / "out.xlsx")
 
     def test_a_reader_that_leaves_is_no_fault(self, folder):
         process = subprocess.Popen(
@@ -296,7 +308,7 @@ class TestPredict:
 class TestUpdate:
     def test_new_rows_are_learned_in_place(self, folder, tmp_path):
         model = shutil.copy(folder / "houses.mf", tmp_path / "m.mf")
-        found = json.loads(succeed("update", model, folder / "more.csv", "--json").stdout)
+        found = json.loads(succeed_here("update", model, folder / "more.csv", "--json").stdout)
         assert found["rows learned"] == 100
         assert found["rows"] == 500
         assert TableForest.load(model).forest.n_samples_seen_ == 500
@@ -306,7 +318,7 @@ class TestUpdate:
         model = shutil.copy(folder / "houses.mf", tmp_path / "m.mf")
         (tmp_path / "t.csv").write_text("sold,town,area,garden,price\n2020-01-01,Wien,1,true,\n")
         before = Path(model).read_bytes()
-        assert "missing values" in refuse("update", model, tmp_path / "t.csv")
+        assert "missing values" in refuse_here("update", model, tmp_path / "t.csv")
         assert Path(model).read_bytes() == before
 
     @pytest.mark.parametrize("moment", [1.0, 2.0, 3.0])
@@ -349,10 +361,10 @@ def test_a_full_disk(folder, tmp_path):
 
 class TestInfo:
     def test_what_is_inside(self, folder):
-        text = succeed("info", folder / "houses.mf").stdout
+        text = succeed_here("info", folder / "houses.mf").stdout
         assert "target             price" in text
         assert "sold date, town text, area number, garden number" in text
-        found = json.loads(succeed("info", folder / "houses.mf", "--json").stdout)
+        found = json.loads(succeed_here("info", folder / "houses.mf", "--json").stdout)
         assert found["rows seen"] == 400
         assert found["trees"] == 5
         assert found["ranges"]["area"] == [30.0, 199.0]
@@ -363,11 +375,11 @@ class TestInfo:
 
         X = np.random.default_rng(0).random((30, 2))
         MondrianForestRegressor(2, random_state=0).fit(X, X[:, 0]).save(tmp_path / "m.mf")
-        assert "target" not in succeed("info", tmp_path / "m.mf").stdout
+        assert "target" not in succeed_here("info", tmp_path / "m.mf").stdout
         (tmp_path / "t.csv").write_text("a,b\n1,2\n")
-        complaint = refuse("predict", tmp_path / "m.mf", tmp_path / "t.csv")
+        complaint = refuse_here("predict", tmp_path / "m.mf", tmp_path / "t.csv")
         assert "does not say how to read tables" in complaint
 
     def test_no_model(self, tmp_path):
-        assert "'m.mf'" in refuse("info", "m.mf", cwd=tmp_path)
-        assert run("info").returncode == 2
+        assert "'m.mf'" in refuse_here("info", "m.mf", cwd=tmp_path)
+        assert run_here("info").returncode == 2

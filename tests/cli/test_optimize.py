@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from command import COMMAND, ENVIRONMENT, refuse, run, succeed
+from command import COMMAND, ENVIRONMENT, refuse_here, run_here, succeed, succeed_here
 from mondrian_forest.optimize import Optimizer
 from mondrian_forest.optimize.command import read_space
 
@@ -57,7 +57,7 @@ def optimize(*options, command=("program.py", *NAMES)):
 
 
 def test_a_good_point_is_found_by_several_workers(folder):
-    done = succeed(*optimize("-n", 40, "--workers", 3, "--seed", 0, "--json"), cwd=folder)
+    done = succeed_here(*optimize("-n", 40, "--workers", 3, "--seed", 0, "--json"), cwd=folder)
     found = json.loads(done.stdout)
     assert found["trials"] == 40
     assert found["failed"] == 0
@@ -68,10 +68,10 @@ def test_a_good_point_is_found_by_several_workers(folder):
 def test_a_journal_goes_on_where_it_stopped(folder):
     first = optimize("-n", 6, "--journal", "run.jsonl", "--seed", 0, "--json")
     more = optimize("-n", 10, "--journal", "run.jsonl", "--json")
-    assert json.loads(succeed(*first, cwd=folder).stdout)["trials"] == 6
-    assert json.loads(succeed(*more, cwd=folder).stdout)["trials"] == 10
+    assert json.loads(succeed_here(*first, cwd=folder).stdout)["trials"] == 6
+    assert json.loads(succeed_here(*more, cwd=folder).stdout)["trials"] == 10
     at_once = optimize("-n", 10, "--journal", "other.jsonl", "--seed", 0, "--json")
-    succeed(*at_once, cwd=folder)
+    succeed_here(*at_once, cwd=folder)
     points = [
         [json.loads(line).get("point") for line in (folder / name).read_text().splitlines()]
         for name in ("run.jsonl", "other.jsonl")
@@ -80,7 +80,7 @@ def test_a_journal_goes_on_where_it_stopped(folder):
 
 
 def test_large_values_on_request(folder):
-    done = succeed(*optimize("-n", 25, "--maximize", "--seed", 0, "--json"), cwd=folder)
+    done = succeed_here(*optimize("-n", 25, "--maximize", "--seed", 0, "--json"), cwd=folder)
     assert json.loads(done.stdout)["best value"] > 20
 
 
@@ -88,7 +88,7 @@ def test_failures_are_told_and_learned_from(folder):
     (folder / "program.py").write_text(
         "import sys\nif int(sys.argv[2]) > 4: sys.exit('too many')\nprint(sys.argv[2])"
     )
-    done = succeed(*optimize("-n", 15, "--seed", 0, "--json"), cwd=folder)
+    done = succeed_here(*optimize("-n", 15, "--seed", 0, "--json"), cwd=folder)
     found = json.loads(done.stdout)
     assert 0 < found["failed"] < 15
     assert found["best value"] == 1
@@ -105,7 +105,7 @@ def test_failures_are_told_and_learned_from(folder):
 )
 def test_when_every_trial_fails(program, message, folder):
     (folder / "program.py").write_text(program)
-    done = run(*optimize("-n", 2), cwd=folder)
+    done = run_here(*optimize("-n", 2), cwd=folder)
     assert done.returncode == 1
     assert message in done.stderr
     assert "Every trial failed" in done.stderr
@@ -135,12 +135,12 @@ def test_when_every_trial_fails(program, message, folder):
 )
 def test_spaces_and_commands_with_a_fault(space, command, message, folder):
     (folder / "space.toml").write_text(space)
-    assert message in refuse(*optimize(command=("program.py", *command)), cwd=folder)
+    assert message in refuse_here(*optimize(command=("program.py", *command)), cwd=folder)
 
 
 def test_no_command_and_no_space(folder):
-    refuse("optimize", "space.toml", code=2, cwd=folder)
-    assert "none.toml" in refuse("optimize", "none.toml", "--", "echo", "{x}", cwd=folder)
+    refuse_here("optimize", "space.toml", code=2, cwd=folder)
+    assert "none.toml" in refuse_here("optimize", "none.toml", "--", "echo", "{x}", cwd=folder)
 
 
 def test_an_interrupt_ends_the_programs_too_and_loses_no_trial(folder):
@@ -156,10 +156,8 @@ def test_an_interrupt_ends_the_programs_too_and_loses_no_trial(folder):
     assert process.returncode == 130
     assert b"Traceback" not in complaint
     told = journal.read_text().count('"tell"')
-    found = json.loads(
-        succeed(*optimize("-n", told + 1, "--journal", "run.jsonl", "--json"), cwd=folder).stdout
-    )
-    assert found["trials"] >= told + 1
+    more = optimize("-n", told + 1, "--journal", "run.jsonl", "--json")
+    assert json.loads(succeed_here(*more, cwd=folder).stdout)["trials"] >= told + 1
 
 
 FAMILY = """
@@ -232,7 +230,7 @@ def test_a_signal_ends_programs_with_all_that_they_have_started(folder, number, 
 def test_a_process_that_a_program_leaves_behind_holds_nobody_up(folder):
     (folder / "program.py").write_text(FAMILY.format(patience="", then=""))
     began = time.monotonic()
-    done = succeed(*optimize("-n", 2, "--json"), cwd=folder)
+    done = succeed_here(*optimize("-n", 2, "--json"), cwd=folder)
     assert time.monotonic() - began < 200
     assert json.loads(done.stdout)["best value"] == 1.0
     for pid in (folder / "pids").read_text().split():
@@ -241,15 +239,16 @@ def test_a_process_that_a_program_leaves_behind_holds_nobody_up(folder):
 
 def test_a_journal_in_use_is_refused_in_one_sentence(folder):
     with Optimizer(read_space(folder / "space.toml"), journal=folder / "run.jsonl"):
-        complaint = refuse(*optimize("-n", 2, "--journal", "run.jsonl"), cwd=folder)
+        complaint = refuse_here(*optimize("-n", 2, "--journal", "run.jsonl"), cwd=folder)
     assert "is using the journal" in complaint
 
 
 def test_a_torn_line_is_told_in_one_sentence(folder):
-    succeed(*optimize("-n", 2, "--journal", "run.jsonl", "--seed", 0), cwd=folder)
+    succeed_here(*optimize("-n", 2, "--journal", "run.jsonl", "--seed", 0), cwd=folder)
     journal = folder / "run.jsonl"
     content = journal.read_bytes()
     journal.write_bytes(content[:-3])
+    # In a process of its own: pytest makes errors of warnings.
     done = succeed(*optimize("-n", 2, "--journal", "run.jsonl"), cwd=folder)
     assert "line 5 is incomplete" in done.stderr
     assert "Warning" not in done.stderr
@@ -260,5 +259,5 @@ def test_output_of_any_size_and_kind_is_read(folder):
     (folder / "program.py").write_text(
         "import sys\nsys.stdout.buffer.write(b'\\xff' * 5_000_000 + b'\\nvalue 2.5\\n\\n')"
     )
-    done = succeed(*optimize("-n", 1, "--json"), cwd=folder)
+    done = succeed_here(*optimize("-n", 1, "--json"), cwd=folder)
     assert json.loads(done.stdout)["best value"] == 2.5

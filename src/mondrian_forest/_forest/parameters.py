@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from .posteriors import LARGEST, SMALLEST, Posterior, posterior_of
 from .validation import check_flag, check_integer, check_n_jobs, check_number
-
-if TYPE_CHECKING:
-    from ..forest import MondrianForestRegressor
 
 AUTO = "auto"
 
@@ -40,7 +37,7 @@ def _is(value: object, word: str) -> bool:
     return isinstance(value, str) and value == word
 
 
-def parameters_of(forest: MondrianForestRegressor) -> Parameters:
+def parameters_of(forest: Any) -> Parameters:
     """Return the parameters of an estimator, or raise a ValueError in one sentence."""
     check_integer("n_estimators", forest.n_estimators, 1)
     if not _is(forest.min_samples_split, AUTO):
