@@ -15,8 +15,7 @@ import pytest
 from mondrian_forest._core.arrays.tree import NO_CHILD
 from mondrian_forest._core.growth.learn import allocate_grove, renew
 from mondrian_forest._core.labels.tallies import tally_labels
-from mondrian_forest._forest.sharing import state_of
-from mondrian_forest.forest import with_state
+from mondrian_forest._forest.sharing import state_of, with_state
 from trees import paper_forest
 
 DEPTH = 100_000

@@ -16,7 +16,8 @@ from sklearn.utils.validation import check_is_fitted
 from ._core.arrays.tree import Tree
 from ._core.labels import LabelModel
 from ._core.spread.apply import Spread
-from ._forest import model_file, predict
+from ._forest import predict
+from ._forest.files import load_forest, save_forest
 from ._forest.intake import check_table, check_training_data, plain_data, survey
 from ._forest.parameters import parameters_of
 from ._forest.posteriors import Posterior
@@ -27,7 +28,6 @@ from ._forest.state import ForestState
 from ._forest.stream import learn
 from ._forest.validation import check_rows_and_labels
 from .distribution import PredictiveDistribution
-from .io.container import ModelFileError
 
 _STATE = "state"
 """Under this name the state is pickled."""
@@ -304,7 +304,7 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
         -------
         MondrianForestRegressor
         """
-        return load_forest(path, mmap=mmap, cls=cls)[0]
+        return load_forest(cls, path, mmap=mmap)[0]
 
     def predict(
         self, X: ArrayLike, return_std: bool = False
@@ -533,42 +533,3 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
 def _required(state: ForestState | None) -> ForestState:
     assert state is not None
     return state
-
-
-def save_forest(
-    forest: MondrianForestRegressor,
-    path: str | os.PathLike[str],
-    *,
-    rows: bool = True,
-    table: str | None = None,
-) -> None:
-    """Save a forest, with a text that says how tables become features."""
-
-    def look(state: ForestState) -> None:
-        parameters_of(forest)  # set after the fit, they might be refused when it is loaded
-        kept = state if rows else state.frozen()
-        model_file.write(path, forest.get_params(deep=False), kept, table)
-
-    read(forest, look)
-
-
-def load_forest(
-    path: str | os.PathLike[str],
-    *,
-    mmap: bool = False,
-    cls: type[MondrianForestRegressor] = MondrianForestRegressor,
-) -> tuple[MondrianForestRegressor, str | None]:
-    """Return the forest of a file, and what it says about tables."""
-    parameters, state, table = model_file.read(path, mapped=mmap)
-    try:
-        forest = cls(**parameters)
-        parameters_of(forest)
-    except (TypeError, ValueError) as error:
-        raise ModelFileError(f"{os.fspath(path)!r} is no sound model file: {error}") from None
-    return with_state(forest, state), table
-
-
-def with_state(forest: MondrianForestRegressor, state: ForestState) -> MondrianForestRegressor:
-    """Give an estimator the state of a fit that was made elsewhere; return it."""
-    shared_by(forest).state = state
-    return forest

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
 import math
-import sys
 import warnings
 from typing import NamedTuple
 
@@ -45,9 +45,11 @@ def warn_of_limits(limits: LabelLimits) -> None:
 def _frames_of_the_package() -> int:
     """Return how many frames of this package are on top of the stack, below the caller's."""
     package = __name__.split(".")[0]
-    n_frames, frame = 0, sys._getframe(1)
+    n_frames = 0
+    frame = inspect.currentframe()
+    frame = None if frame is None else frame.f_back
     while frame is not None and frame.f_globals.get("__name__", "").split(".")[0] == package:
-        n_frames, frame = n_frames + 1, frame.f_back  # type: ignore[assignment]
+        n_frames, frame = n_frames + 1, frame.f_back
     return n_frames
 
 

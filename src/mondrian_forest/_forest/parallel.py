@@ -37,7 +37,7 @@ def other_processes(n_jobs: int | None) -> Parallel | None:
     As in ``with joblib.parallel_config("dask")``. Without that, threads are faster.
     """
     parallel = Parallel(n_jobs=n_jobs, prefer="threads")
-    backend = parallel._backend
+    backend = parallel._backend  # noqa: SLF001 (joblib has no public name for it)
     return None if getattr(backend, "supports_sharedmem", False) else parallel
 
 

@@ -36,6 +36,7 @@ NAME = "_shared"
 """The attribute of an estimator that holds its ``Shared``."""
 
 Result = TypeVar("Result")
+Forest = TypeVar("Forest")
 
 
 class Shared:
@@ -98,6 +99,12 @@ def parameters_for(forest: Any, *, is_due: bool) -> Parameters:
 def state_of(forest: Any) -> ForestState:
     """Return the state of a fitted forest; trees and rows may change when somebody learns."""
     return read(forest, lambda state: state)
+
+
+def with_state(forest: Forest, state: ForestState) -> Forest:
+    """Give an estimator the state of a fit that was made elsewhere; return it."""
+    shared_by(forest).state = state
+    return forest
 
 
 def write(forest: Any, change: Callable[[ForestState | None], ForestState]) -> None:

@@ -29,11 +29,12 @@ from .._forest.parameters import Parameters, parameters_of
 from .._forest.recipe import NO_ROWS, Numbers, Rows, Source
 from .._forest.recipe import fit as fit_forest
 from .._forest.scaling import Range, Scaling
+from .._forest.sharing import with_state
 from .._forest.state import ForestState
 from .._forest.trees import extend_trees, with_own_trees
 from .._forest.validation import check_integer
 from .._forest.weights import MOST_ROWS as MOST_WEIGHING_ROWS
-from ..forest import MondrianForestRegressor, with_state
+from ..forest import MondrianForestRegressor
 from . import tasks
 from .collections import Client, Table, cluster_told, dask, find_client, open_table
 from .growing import Cluster

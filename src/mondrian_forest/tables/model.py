@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from .._forest.files import load_forest, save_forest
 from .._forest.posteriors import posterior_of
 from .._forest.sharing import state_of
 from ..distribution import PredictiveDistribution
-from ..forest import MondrianForestRegressor, load_forest, save_forest
+from ..forest import MondrianForestRegressor
 from ..io.container import ModelFileError
 from .encode import TableEncoder
 
@@ -134,7 +135,7 @@ class TableForest:
     @classmethod
     def load(cls, path: str | os.PathLike[str], *, mmap: bool = False) -> TableForest:
         """Open a file that ``save`` has written; see ``MondrianForestRegressor.load``."""
-        forest, text = load_forest(path, mmap=mmap)
+        forest, text = load_forest(MondrianForestRegressor, path, mmap=mmap)
         if text is None:
             raise ModelFileError(
                 f"{os.fspath(path)!r} does not say how to read tables: it was saved by a forest "
@@ -158,7 +159,7 @@ def _encoder(
 
 def describe(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Return what a model file holds, of a table or of arrays."""
-    forest, text = load_forest(path, mmap=True)
+    forest, text = load_forest(MondrianForestRegressor, path, mmap=True)
     encoder = None if text is None else _encoder(path, text, forest)
     named = getattr(forest, "feature_names_in_", None)
     names = (

@@ -58,7 +58,8 @@ def reordering_kernel(function: Function) -> Function:
 def _compiled(function: Function, **options: Any) -> Function:
     dispatcher = numba.njit(nogil=True, error_model="numpy", **options)(function)
     if IS_COMPILED:
-        dispatcher._cache = _cache_of(function)  # where ``cache=True`` would put Numba's own
+        # The place where ``cache=True`` would put Numba's own cache; it has no public name.
+        dispatcher._cache = _cache_of(function)  # noqa: SLF001
     return cast(Function, dispatcher)
 
 
