@@ -4,6 +4,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from sklearn.linear_model import LinearRegression
 
 from mondrian_forest import MondrianForestRegressor
 from mondrian_forest._forest.validation import (
@@ -128,12 +129,15 @@ def test_labels_that_no_forest_can_learn_are_refused(labels, message):
         check_rows_and_labels(forest, [[0.0], [1.0]], labels, reset=False)
 
 
-def test_rows_must_have_the_features_of_the_fit_unless_these_are_reset():
+def test_rows_must_have_the_features_of_the_fit():
     forest = MondrianForestRegressor(1, random_state=0).fit([[0.0], [1.0]], [0.0, 1.0])
-    rows = [[0.0, 1.0], [1.0, 2.0]]
     with pytest.raises(ValueError, match="2 features, but MondrianForestRegressor is expecting 1"):
-        check_rows_and_labels(forest, rows, [0, 1], reset=False)
-    found, labels = check_rows_and_labels(forest, rows, [0, 1], reset=True)
+        check_rows_and_labels(forest, [[0.0, 1.0], [1.0, 2.0]], [0, 1], reset=False)
+
+
+def test_rows_of_a_fit_may_have_any_features_which_the_estimator_notes():
+    noted, rows = LinearRegression(), [[0.0, 1.0], [1.0, 2.0]]
+    found, labels = check_rows_and_labels(noted, rows, [0, 1], reset=True)
     np.testing.assert_array_equal(found, rows)
     assert labels.dtype == np.float64
-    assert forest.n_features_in_ == 2
+    assert noted.n_features_in_ == 2
