@@ -42,7 +42,7 @@ from ._core.growth.learn import (
 )
 from ._core.labels import MODELS, Hierarchical, LabelModel, ModelClass
 from ._core.labels.evidence import TUNABLE, evidence_and_gradient, maximise_evidence
-from ._core.labels.model import LabelSums, Summary
+from ._core.labels.model import Summary
 from ._core.mixtures.mixture import Mixture
 from ._core.mixtures.predict import (
     Ensemble,
@@ -54,15 +54,10 @@ from ._core.mixtures.predict import (
     predict_mixture,
     predict_moments,
 )
-from ._core.spread.learn import (
-    RECORD_WIDTH,
-    Spread,
-    constant_spread,
-    even_spread,
-    learn_spread,
-    measure,
-    stretch,
-)
+from ._core.moments import Moments, merge_samples
+from ._core.spread.apply import Spread, constant_spread, stretch
+from ._core.spread.learn import learn_factors, learn_spread
+from ._core.spread.record import RECORD, measure
 from ._forest.mean_function import fit_trend
 from ._forest.model_file import ModelFileError, fault_of_trees, read, write
 from ._forest.outliers import MOST_ROWS as MOST_WARP_ROWS
@@ -301,7 +296,7 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
         self.random_state = random_state
 
     _grove: Grove
-    _label_sums: LabelSums
+    _label_sums: Moments
     _model_class: ModelClass
     prior_mean_: float
     prior_scale_: float
@@ -356,7 +351,7 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
             is_used[held] = False
             self._trend = fit_trend(_plain_blocks(table), labels, is_used, self._seen_range)
             labels = self._without_trend(table, labels)
-            label_sums = LabelSums(n_rows, *survey_labels(labels)[:2])
+            label_sums = Moments(n_rows, *survey_labels(labels)[:2])
         self._weigh(self._find_weights(table, labels, held, random))
         self._rows = self._scale(table)
         self._labels = labels.copy()
@@ -498,7 +493,7 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
         self, n_rows: int, n_turns: int, random: np.random.Generator
     ) -> NDArray[np.int64]:
         """Return the numbers of the rows on which the spread is learned, for the first turn."""
-        self._spread_record = np.empty((0, RECORD_WIDTH))
+        self._spread_record = np.empty(0, RECORD)
         self.spread_ = constant_spread(1.0 if isinstance(self.spread, str) else float(self.spread))
         if not isinstance(self.spread, str) or n_rows < _FEWEST_ROWS_FOR_SPREAD:
             return np.empty(0, dtype=np.int64)
@@ -533,7 +528,7 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
         known = self._spread_record
         # At first no factors are known with which balances could be judged: hence twice.
         for _ in range(1 if len(known) > 0 else 2):
-            new = self._measure(rows, labels, even_spread(self._spread_record))
+            new = self._measure(rows, labels, learn_factors(self._spread_record))
             # What is long past is forgotten.
             self._spread_record = np.concatenate((known, new))[-_MOST_SPREAD_ROWS:]
         self.spread_ = learn_spread(self._spread_record, self._far_deviation())
@@ -545,17 +540,17 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
         return math.sqrt(float(np.sum(moments[1:])))
 
     def _measure(
-        self, rows: NDArray[np.float32], labels: NDArray[np.float64], even: Spread
-    ) -> NDArray[np.float64]:
+        self, rows: NDArray[np.float32], labels: NDArray[np.float64], factors: Spread
+    ) -> NDArray[Any]:
         """Return the record of rows that are predicted as the trees do it, and of their labels."""
         ensemble = self._ensemble()
         parts = _slices(len(rows), _SPREAD_BLOCK)
-        record = np.empty((len(rows), RECORD_WIDTH))
+        record = np.empty(len(rows), RECORD)
 
         def measure_part(number: int) -> None:
             part = parts[number]
             moments, mixture = predict_mixture(ensemble, rows[part])
-            measure(mixture, moments.mean, labels[part], even, record[part])
+            measure(mixture, moments.mean, labels[part], factors, record[part])
 
         self._in_threads(measure_part, len(parts))
         return record
@@ -652,10 +647,10 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
             learned = self._without_trend(table, learned)
         if learned is not labels:
             labels = learned
-            new_sums = LabelSums(len(labels), *survey_labels(labels)[:2])
+            new_sums = Moments(len(labels), *survey_labels(labels)[:2])
         begin = self.n_samples_seen_
         end = begin + len(labels)
-        label_sums = self._label_sums.plus(new_sums)
+        label_sums = merge_samples(self._label_sums, new_sums)
         is_due = end >= self._review_at
         if is_due:
             self._check_parameters()
@@ -711,7 +706,7 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
             return False
         warn_of_limits(self._label_limits, stacklevel=7)
         self._labels = enlarge(learned, len(self._labels))
-        self._label_sums = LabelSums(len(learned), *survey_labels(learned)[:2])
+        self._label_sums = Moments(len(learned), *survey_labels(learned)[:2])
         return True
 
     def _finish(self) -> None:
@@ -1353,14 +1348,14 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
 
     def _survey(
         self, table: NDArray[Any], labels: NDArray[np.float64]
-    ) -> tuple[tuple[NDArray[np.float64], NDArray[np.float64]], LabelSums, bool]:
+    ) -> tuple[tuple[NDArray[np.float64], NDArray[np.float64]], Moments, bool]:
         """Return the range of all features seen, the sums of these labels, and if all is sound."""
         low, high = (end.copy() for end in self._seen_range)
         all_finite = True
         for _, block in _plain_blocks(table):
             all_finite &= survey_features(block, low, high)
         mean, squared_deviation, largest = survey_labels(labels)
-        label_sums = LabelSums(len(labels), mean, squared_deviation)
+        label_sums = Moments(len(labels), mean, squared_deviation)
         return (low, high), label_sums, all_finite and largest <= _LARGEST_LABEL
 
     def _find_feature_range(
@@ -1383,14 +1378,14 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
             )
         return low, high
 
-    def _check_labels(self, label_sums: LabelSums) -> None:
+    def _check_labels(self, label_sums: Moments) -> None:
         _, mean, squared_deviation = label_sums
         if not (squared_deviation == 0.0 or 1e-290 < squared_deviation < math.inf):
             raise ValueError("The variance of y is too large or too small for float64: rescale y.")
         if self.prior_mean is not None and not abs(float(self.prior_mean) - mean) < 1e145:
             raise ValueError(f"prior_mean is too far from y for float64, got {self.prior_mean!r}.")
 
-    def _estimate(self, label_sums: LabelSums) -> None:
+    def _estimate(self, label_sums: Moments) -> None:
         """Set the hyperparameters that were not given, and when to do so again."""
         self._check_labels(label_sums)
         self._label_sums = label_sums
@@ -1405,7 +1400,7 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
                 f"prior_scale {self.prior_scale_:g} and noise_variance {self.noise_variance_:g} "
                 "are too far apart for float64: give both, or rescale y."
             )
-        self._review_at = max(label_sums.n_rows + 1, math.ceil(1.25 * label_sums.n_rows))
+        self._review_at = max(label_sums.n_samples + 1, math.ceil(1.25 * label_sums.n_samples))
 
     def _label_model(self) -> LabelModel:
         names = self._model_class._fields

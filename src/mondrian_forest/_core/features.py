@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .arrays.kernel import kernel
+from .moments import SMALLEST, Moments, add_label
 
 FARTHEST = 1e30
 """Scaled features are clipped to this, so that float32 holds them and distances stay finite."""
@@ -42,30 +43,27 @@ def survey_features(
 
 @kernel
 def survey_labels(labels: NDArray[np.float64]) -> tuple[float, float, float]:
-    """Return mean, sum of squared deviations from it, and largest size (NaN if any label is NaN).
+    """Return mean, squared deviation and largest absolute value of labels.
 
-    What underflows is not to be taken for no spread at all: the sum is zero only where all labels
-    are equal. All is computed from differences to the first label: where labels are large and close
-    to each other, their mean is known less precisely than these.
+    The largest value is NaN if any label is NaN. The squared deviation is zero only if all labels
+    are equal, even where it underflows. The moments are those of the differences from the first
+    label: for labels that are large and close to each other, these are more precise than the mean.
     """
     first = labels[0] if len(labels) > 0 else 0.0
-    mean = 0.0  # of the differences
-    squared_deviation = 0.0
+    of_differences = Moments(0, 0.0, 0.0)
     largest = 0.0
     is_constant = True
     for i in range(len(labels)):
         label = labels[i]
         is_constant &= label == first
-        difference = label - first
-        deviation = difference - mean
-        mean += deviation / (i + 1)
-        squared_deviation += deviation * (difference - mean)
+        of_differences = add_label(of_differences, label - first)
         size = abs(label)
-        if not size <= largest:  # also where the label is NaN, which then stays
+        if not size <= largest:  # true for NaN, too, which then stays
             largest = size if largest == largest else largest
     if is_constant and len(labels) > 0:
         return first, 0.0, largest
-    return first + mean, max(squared_deviation, 5e-324), largest
+    _, mean, squared_deviation = of_differences
+    return first + mean, max(squared_deviation, SMALLEST), largest
 
 
 @kernel

@@ -46,8 +46,10 @@ from .._core.arrays.memory import empty
 from .._core.arrays.tree import MOST_FEATURES, NODE, TALLY
 from .._core.growth.learn import MOST_CANDIDATES, Grove, Growth, trimmed
 from .._core.labels import Empirical, Hierarchical, LabelModel, Pruned
-from .._core.labels.model import LabelSums, are_sound
-from .._core.spread.learn import RECORD_WIDTH, Spread, record_of_constant
+from .._core.labels.model import are_sound
+from .._core.moments import Moments
+from .._core.spread.apply import Spread
+from .._core.spread.record import RECORD_WIDTH, from_columns, record_of_constant, to_columns
 from ..io.container import Arrays, ModelFileError, checksum, count, read_file, require, write_file
 from ..io.replace import replacing
 from .mean_function import Trend
@@ -176,7 +178,7 @@ def _pack(state: dict[str, Any]) -> tuple[dict[str, Any], Arrays]:
         "feature_weights": state["feature_weights_"],
         "trend": np.empty(0) if state["_trend"] is None else np.hstack(state["_trend"]),
         "spread": np.stack(state["spread_"][1:]),
-        "spread_record": state["_spread_record"],
+        "spread_record": to_columns(state["_spread_record"]),
         "seen_range": np.stack(state["_seen_range"]),
         "log_likelihoods": state.get("_log_likelihoods", np.empty(0)),
     }
@@ -236,7 +238,7 @@ def _from_format_3(header: dict[str, Any], arrays: Arrays) -> tuple[dict[str, An
         deviation = of_labels * np.geomspace(0.05, 1.0, 200)
     return header | {"balance": 1.0}, arrays | {
         "spread": np.array([[1.0], [factor]]),
-        "spread_record": record_of_constant(factor, deviation),
+        "spread_record": to_columns(record_of_constant(factor, deviation)),
     }
 
 
@@ -324,7 +326,7 @@ def _unpack(header: dict[str, Any], arrays: Arrays, *, reads_boxes: bool) -> dic
         "spread_": _unpack_spread(header["balance"], arrays["spread"]),
         "_resolution": _number(header["resolution"], 0.0),
         "label_model": label_model,
-        "_label_sums": LabelSums(
+        "_label_sums": Moments(
             count(n_rows, 1), _number(label_mean), _number(squared_deviation, 0.0)
         ),
         "_review_at": count(header["review_at"]),
@@ -396,7 +398,7 @@ def _unpack(header: dict[str, Any], arrays: Arrays, *, reads_boxes: bool) -> dic
         "_label_limits": _unpack_limits(header["label_limits"]),
         "feature_weights_": weights,
         "_trend": _unpack_trend(arrays["trend"]),
-        "_spread_record": arrays["spread_record"],
+        "_spread_record": from_columns(arrays["spread_record"]),
         "_seen_range": tuple(arrays["seen_range"]),
         "n_features_in_": n_features,
     }

@@ -36,7 +36,7 @@ from .._core.growth.top import (
     Top,
 )
 from .._core.labels import Hierarchical, Pruned
-from .._core.labels.model import LabelSums
+from .._core.moments import Moments, merge_samples
 from .._forest.outliers import LabelLimits, learn_limits, warn_of_limits
 from .._forest.weights import MOST_ROWS
 from ..forest import FEW_HELD, ONE_TURN, MondrianForestRegressor, resolution_of
@@ -194,10 +194,10 @@ class _Fit:
         self.watch.until_done(futures)
         return list(self.client.gather(futures))
 
-    def _survey(self) -> tuple[int, int, LabelSums]:
+    def _survey(self) -> tuple[int, int, Moments]:
         n_parts = len(self.table.pairs)
         found = self._gather(self._compute(tasks.survey, [()] * n_parts))
-        self.lengths = [0 if one is None else one.sums.n_rows for one in found]
+        self.lengths = [0 if one is None else one.sums.n_samples for one in found]
         known = [one for one in found if one is not None]
         if not known:
             raise ValueError("There are no rows: all partitions are empty.")
@@ -223,10 +223,10 @@ class _Fit:
             max(one.highest_label for one in known),
         )
         sums = _total([one.sums for one in known])
-        self.tell("rows", sums.n_rows)
-        return sums.n_rows, n_features, sums
+        self.tell("rows", sums.n_samples)
+        return sums.n_samples, n_features, sums
 
-    def _limit_labels(self, sums: LabelSums) -> LabelSums:
+    def _limit_labels(self, sums: Moments) -> Moments:
         """Return the sums of the labels as they are learned."""
         limits = self.forest._label_limits
         lowest, highest = self.label_range
@@ -450,13 +450,13 @@ class _Fit:
             forest._grove = grove._replace(
                 tallies=grove.tallies[:, :1].copy(), row_numbers=grove.row_numbers[:, :0].copy()
             )
-            forest._label_sums = forest._label_sums._replace(n_rows=self.n_used)
+            forest._label_sums = forest._label_sums._replace(n_samples=self.n_used)
 
 
-def _total(sums: list[LabelSums]) -> LabelSums:
+def _total(sums: list[Moments]) -> Moments:
     total = sums[0]
     for one in sums[1:]:
-        total = total.plus(one)
+        total = merge_samples(total, one)
     return total
 
 

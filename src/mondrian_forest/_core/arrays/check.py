@@ -11,6 +11,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
+from .boxes import include_row, join_boxes
 from .kernel import AHEAD, kernel, prefetch
 from .tree import NO_CHILD, NO_ROW, Records
 
@@ -178,32 +179,28 @@ def _are_boxes_tight(
     """
     n_features = boxes.shape[2]
     last_row = len(row_numbers) - 1
-    box = np.empty((2, n_features), dtype=np.float32)
+    expected = np.empty((1, 2, n_features), dtype=np.float32)
     for node in range(len(nodes)):
         left = nodes[node].left_child
         if left != NO_CHILD:
-            for f in range(n_features):
-                box[0, f] = min(boxes[left, 0, f], boxes[left + 1, 0, f])
-                box[1, f] = max(boxes[left, 1, f], boxes[left + 1, 1, f])
+            join_boxes(boxes, left, expected, 0)
         else:
             first = tallies[node].first_row
             number = first
             for f in range(n_features):
-                box[0, f] = np.inf
-                box[1, f] = -np.inf
+                expected[0, 0, f] = np.inf
+                expected[0, 1, f] = -np.inf
             for i in range(first, first + tallies[node].n_samples):
                 if not is_linked:
                     prefetch(rows, row_numbers[min(i + AHEAD, last_row)])
                     number = row_numbers[i]
-                for f in range(n_features):
-                    box[0, f] = min(box[0, f], rows[number, f])
-                    box[1, f] = max(box[1, f], rows[number, f])
+                include_row(expected, 0, rows, number)
                 if is_linked:
                     number = row_numbers[number]
         is_tight = True
         for f in range(n_features):
-            is_tight &= boxes[node, 0, f] == box[0, f]
-            is_tight &= boxes[node, 1, f] == box[1, f]
+            is_tight &= boxes[node, 0, f] == expected[0, 0, f]
+            is_tight &= boxes[node, 1, f] == expected[0, 1, f]
         if not is_tight:
             return False
     return True

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from .boxes import copy_box
 from .kernel import AHEAD, kernel, prefetch
 
 MOST_FEATURES = 2**15 - 1
@@ -141,9 +142,7 @@ def copy_depth_first(tree: Tree, out: Tree) -> None:
     waiting = np.empty((tallies[0].height + 2, 2), dtype=np.int32)
     waiting[0, 0] = waiting[0, 1] = 0
     new_nodes[0] = nodes[0]
-    for end in range(2):
-        for f in range(boxes.shape[2]):
-            new_boxes[0, end, f] = boxes[0, end, f]
+    copy_box(boxes, 0, new_boxes, 0)
     new_tallies[0] = tallies[0]
     n_waiting = 1
     n_copied = 1
@@ -155,9 +154,7 @@ def copy_depth_first(tree: Tree, out: Tree) -> None:
         new_nodes[waiting[n_waiting, 1]].left_child = n_copied
         for side in range(1, -1, -1):  # the left child ends on top and is copied first
             new_nodes[n_copied + side] = nodes[left + side]
-            for end in range(2):
-                for f in range(boxes.shape[2]):
-                    new_boxes[n_copied + side, end, f] = boxes[left + side, end, f]
+            copy_box(boxes, left + side, new_boxes, n_copied + side)
             new_tallies[n_copied + side] = tallies[left + side]
             waiting[n_waiting, 0] = left + side
             waiting[n_waiting, 1] = n_copied + side

@@ -16,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ..arrays.boxes import bounding_box, copy_box, total_extent
 from ..arrays.kernel import inner_kernel, kernel, wide
 from ..arrays.rng import exponential, uniform
 from ..arrays.tree import NO_CHILD, NO_ROW, Records, Tree
@@ -48,65 +49,6 @@ class Scratch(NamedTuple):
     waiting: NDArray[np.int64]
     """Nodes still to be sampled; each has rows of its own, so there are never more than rows."""
     cuts: Cuts
-
-
-@kernel
-def bounding_box(
-    rows: NDArray[np.float32],
-    start: int,
-    stop: int,
-    boxes: NDArray[np.float32],
-    node: int,
-) -> None:
-    """Set the box of a node to the tight box of ``rows[start:stop]`` (Alg. 2, line 1).
-
-    Four features at a time, so that their eight bounds stay in registers: 2.8 times faster on
-    8 features than updating the bounds in memory, 1.4 times faster than one feature at a time
-    (whole fit of 1M rows). Rows are taken in portions that stay in the cache for all features.
-    """
-    n_features = boxes.shape[2]
-    lower, upper = boxes[node, 0], boxes[node, 1]
-    first_of_rest = n_features - n_features % 4
-    for f in range(n_features):
-        lower[f] = upper[f] = rows[start, f]
-    for first in range(start, stop, 512):
-        end = min(first + 512, stop)
-        for f in range(0, first_of_rest, 4):
-            low0, high0 = lower[f], upper[f]
-            low1, high1 = lower[f + 1], upper[f + 1]
-            low2, high2 = lower[f + 2], upper[f + 2]
-            low3, high3 = lower[f + 3], upper[f + 3]
-            for i in range(first, end):
-                value = rows[i, f]
-                low0 = value if value < low0 else low0
-                high0 = value if value > high0 else high0
-                value = rows[i, f + 1]
-                low1 = value if value < low1 else low1
-                high1 = value if value > high1 else high1
-                value = rows[i, f + 2]
-                low2 = value if value < low2 else low2
-                high2 = value if value > high2 else high2
-                value = rows[i, f + 3]
-                low3 = value if value < low3 else low3
-                high3 = value if value > high3 else high3
-            lower[f], lower[f + 1], lower[f + 2], lower[f + 3] = low0, low1, low2, low3
-            upper[f], upper[f + 1], upper[f + 2], upper[f + 3] = high0, high1, high2, high3
-        for f in range(first_of_rest, n_features):
-            low, high = lower[f], upper[f]
-            for i in range(first, end):
-                value = rows[i, f]
-                low = value if value < low else low
-                high = value if value > high else high
-            lower[f], upper[f] = low, high
-
-
-@inner_kernel
-def total_extent(boxes: NDArray[np.float32], node: int) -> float:
-    """Return the sum of the side lengths of a node's box: the rate at which it is cut."""
-    total = 0.0
-    for f in range(boxes.shape[2]):
-        total += np.float64(boxes[node, 1, f]) - np.float64(boxes[node, 0, f])
-    return total
 
 
 @kernel
@@ -211,10 +153,8 @@ def divide(
     """
     if are_vectors(rows.shape[1]):
         middle = divide_vectors(rows, row_order, start, stop, feature, threshold, scratch)
-        for side in range(2):
-            for end in range(2):
-                for f in range(boxes.shape[2]):
-                    boxes[left + side, end, f] = scratch[side, end, f]
+        copy_box(scratch, 0, boxes, left)
+        copy_box(scratch, 1, boxes, left + 1)
         return middle
     middle = partition(rows, row_order, start, stop, feature, threshold)
     if start < middle:

@@ -16,51 +16,51 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ..arrays.boxes import bounding_box, copy_box, include_row, join_boxes, total_extent
 from ..arrays.kernel import kernel
 from ..arrays.rng import exponential
 from ..arrays.tree import NO_CHILD, NODE, TALLY, Tree
 from ..labels.tallies import merge_tallies, order_labels, tally_labels
-from .sample import bounding_box, sample_alone, sample_cut, total_extent
+from ..moments import MomentArrays, Moments, add_label, merge_arrays
+from .sample import sample_alone, sample_cut
 
 WAITING, INNER, LEAF, CLOSED = range(4)
 """What a block of the top is: not decided yet, cut, a leaf of the tree, the root of a subtree."""
 
 
 class Reports(NamedTuple):
-    """What rows say about some blocks; those of different rows can be joined."""
+    """Boxes and label moments of some blocks, as far as some of the rows determine them."""
 
     boxes: NDArray[np.float32]
     """Shape (n_blocks, 2, n_features)."""
-    n_rows: NDArray[np.int64]
-    mean: NDArray[np.float64]
-    squared_deviation: NDArray[np.float64]
+    labels: MomentArrays
+    """The moments of the labels in each block."""
+
+    @property
+    def n_rows(self) -> NDArray[np.int64]:
+        return self.labels.n_samples
 
     def joined(self, other: Reports) -> Reports:
-        """Return what both have to say."""
-        count = self.n_rows + other.n_rows
-        share = np.divide(other.n_rows, count, out=np.zeros(len(count)), where=count > 0)
-        difference = other.mean - self.mean
+        """Return the reports on the same blocks by the rows of both."""
+        low = np.minimum(self.boxes[:, 0], other.boxes[:, 0])
+        high = np.maximum(self.boxes[:, 1], other.boxes[:, 1])
+        return Reports(np.stack([low, high], axis=1), merge_arrays(self.labels, other.labels))
+
+    def followed_by(self, others: Reports) -> Reports:
+        """Return the reports on these blocks, then those on other blocks."""
+        pairs: list[tuple[Any, Any]] = list(zip(self.labels, others.labels, strict=True))
         return Reports(
-            np.stack(
-                [
-                    np.minimum(self.boxes[:, 0], other.boxes[:, 0]),
-                    np.maximum(self.boxes[:, 1], other.boxes[:, 1]),
-                ],
-                axis=1,
-            ),
-            count,
-            self.mean + share * difference,
-            self.squared_deviation
-            + other.squared_deviation
-            + share * self.n_rows * difference * difference,
+            np.concatenate((self.boxes, others.boxes)),
+            MomentArrays(*(np.concatenate(pair) for pair in pairs)),
         )
 
 
 def no_reports(n_blocks: int, n_features: int) -> Reports:
-    """Return what no rows say."""
+    """Return reports by no rows: boxes are inside out, counts are zero."""
     boxes = np.empty((n_blocks, 2, n_features), np.float32)
     boxes[:, 0], boxes[:, 1] = np.inf, -np.inf
-    return Reports(boxes, np.zeros(n_blocks, np.int64), np.zeros(n_blocks), np.zeros(n_blocks))
+    moments = MomentArrays(np.zeros(n_blocks, np.int64), np.zeros(n_blocks), np.zeros(n_blocks))
+    return Reports(boxes, moments)
 
 
 class Candidates(NamedTuple):
@@ -159,22 +159,15 @@ def report(
     reports: Reports,
 ) -> None:
     """Fill in what rows say about the blocks from ``first`` on; see ``no_reports``."""
-    boxes, count, mean, squared_deviation = reports
+    boxes, moments = reports
+    count, mean, squared_deviation = moments
     for i in range(len(rows)):
         block = blocks[i] - first
         if block < 0:
             continue
-        for f in range(rows.shape[1]):
-            value = rows[i, f]
-            # Branches, which are hardly ever taken, are faster than writing each time.
-            if value < boxes[block, 0, f]:
-                boxes[block, 0, f] = value
-            if value > boxes[block, 1, f]:
-                boxes[block, 1, f] = value
-        count[block] += 1
-        deviation = labels[i] - mean[block]
-        mean[block] += deviation / count[block]
-        squared_deviation[block] += deviation * (labels[i] - mean[block])
+        include_row(boxes, block, rows, i)
+        before = Moments(count[block], mean[block], squared_deviation[block])
+        count[block], mean[block], squared_deviation[block] = add_label(before, labels[i])
 
 
 class Top:
@@ -240,9 +233,8 @@ class Top:
 
     def draw(self, news: Reports) -> Candidates | None:
         """Take the reports on all blocks that wait, and draw cuts; None when all is decided."""
-        first = len(self.reports.n_rows)
-        pairs: list[tuple[Any, Any]] = list(zip(self.reports, news, strict=True))
-        self.reports = Reports(*(np.concatenate(pair) for pair in pairs))
+        first = len(self.reports.boxes)
+        self.reports = self.reports.followed_by(news)
         drawn = [self._decide(block) for block in range(first, self.n_blocks)]
         found = [cuts for cuts in drawn if cuts is not None]
         if not found:
@@ -254,7 +246,7 @@ class Top:
             place,
             np.array([[feature for feature, _ in cuts] for cuts in found], np.int32),
             np.array([[threshold for _, threshold in cuts] for cuts in found], np.float32),
-            self.reports.mean[self._cutting],
+            self.reports.labels.mean[self._cutting],
         )
 
     def cut(self, candidates: Candidates, found: Left | None) -> Cuts:
@@ -404,9 +396,7 @@ def _pack(tree: Tree, subtree: Subtree) -> None:
             n_waiting += 2
             continue
         leaf = number - n_inner
-        for end in range(2):
-            for f in range(boxes.shape[2]):
-                leaf_boxes[leaf, end, f] = boxes[node, end, f]
+        copy_box(boxes, node, leaf_boxes, leaf)
         n_rows[leaf] = tallies[node].n_samples
         mean[leaf] = tallies[node].label_mean
         squared_deviation[leaf] = tallies[node].squared_deviation
@@ -444,9 +434,7 @@ def _unpack(subtree: Subtree, root: int, first_node: int, first_row: int, tree: 
         node.split_feature = -1
         node.threshold = np.nan
         node.split_time = np.inf
-        for end in range(2):
-            for f in range(boxes.shape[2]):
-                boxes[j, end, f] = leaf_boxes[leaf, end, f]
+        copy_box(leaf_boxes, leaf, boxes, j)
         tally.n_samples = n_rows[leaf]
         tally.height = 0
         tally.label_mean = mean[leaf]
@@ -457,9 +445,7 @@ def _unpack(subtree: Subtree, root: int, first_node: int, first_row: int, tree: 
         left = nodes[j].left_child
         if left != NO_CHILD:
             merge_tallies(nodes, tallies, j)
-            for f in range(boxes.shape[2]):
-                boxes[j, 0, f] = min(boxes[left, 0, f], boxes[left + 1, 0, f])
-                boxes[j, 1, f] = max(boxes[left, 1, f], boxes[left + 1, 1, f])
+            join_boxes(boxes, left, boxes, j)
 
 
 class Joining:
@@ -532,8 +518,8 @@ class Joining:
         boxes[place] = top.reports.boxes[own]
         tallies["n_samples"][place] = top.reports.n_rows[own]
         tallies["first_row"][place] = self._first_row[own]
-        tallies["label_mean"][place] = top.reports.mean[own]
-        tallies["squared_deviation"][place] = top.reports.squared_deviation[own]
+        tallies["label_mean"][place] = top.reports.labels.mean[own]
+        tallies["squared_deviation"][place] = top.reports.labels.squared_deviation[own]
         for block in own[::-1]:  # children stand behind their parents
             if top.kind[block] == INNER:
                 merge_tallies(nodes, tallies, self._place[block])

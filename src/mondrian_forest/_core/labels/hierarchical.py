@@ -91,7 +91,7 @@ class Hierarchical(NamedTuple):
         The heuristic is extended where it is undefined: labels without any spread are given unit
         variance, and one row counts as two in ``log2 N``.
         """
-        n_rows = summary.labels.n_rows
+        n_rows = summary.labels.n_samples
         noise_ratio = min(2000, 2 * n_rows)  # K in the paper
         if prior_mean is None:
             prior_mean = summary.labels.mean

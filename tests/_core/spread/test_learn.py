@@ -2,159 +2,12 @@ import numpy as np
 import pytest
 from scipy.stats import norm, t
 
-from mondrian_forest._core.mixtures.mixture import Mixture, cumulative, log_density
-from mondrian_forest._core.mixtures.predict import ForestMoments
-from mondrian_forest._core.spread.learn import (
-    BALANCES,
-    FACTORS,
-    RECORD_WIDTH,
-    Spread,
-    constant_spread,
-    even_spread,
-    learn_spread,
-    measure,
-    record_of_constant,
-    stretch,
-)
+from mondrian_forest._core.mixtures.mixture import Mixture, cumulative
+from mondrian_forest._core.spread.apply import Spread
+from mondrian_forest._core.spread.learn import learn_factors, learn_spread
+from mondrian_forest._core.spread.record import RECORD, measure, record_of_constant
 
-N_FACTORS = len(FACTORS)
-
-
-def mixtures(is_gaussian, n_rows=3, n_components=4, seed=0):
-    generator = np.random.default_rng(seed)
-    shape = n_rows * n_components
-    weight = generator.dirichlet(np.ones(n_components), n_rows).ravel()
-    location = generator.normal(0, 1, shape)
-    scale = generator.uniform(0.1, 1.0, shape)
-    degrees = np.empty(0) if is_gaussian else generator.integers(3, 40, shape).astype(float)
-    offset = n_components * np.arange(n_rows + 1)
-    mean = np.add.reduceat(weight * location, offset[:-1])
-    return Mixture(offset, weight, location, scale, degrees), mean
-
-
-def copy(mixture):
-    return mixture._replace(location=mixture.location.copy(), scale=mixture.scale.copy())
-
-
-def variances(mixture, mean):
-    """Return the variances within components and between them."""
-    degrees = mixture.degrees if len(mixture.degrees) else np.full(len(mixture.weight), 1e300)
-    within = mixture.weight * mixture.scale**2 * (degrees / (degrees - 2))
-    between = mixture.weight * (mixture.location - np.repeat(mean, np.diff(mixture.offset))) ** 2
-    return tuple(np.add.reduceat(part, mixture.offset[:-1]) for part in (within, between))
-
-
-def moments_of(mixture, mean):
-    within, between = variances(mixture, mean)
-    return ForestMoments(mean, 0.3 * within, 0.6 * between, 0.4 * between, 0.7 * within)
-
-
-def stretched(mixture, mean, spread):
-    changed = copy(mixture)
-    return changed, stretch(changed, moments_of(mixture, mean), spread)
-
-
-SPREAD = Spread(1.7, np.array([0.5, 1.0, 2.0]), np.array([0.2, 0.8, 0.9]))
-
-
-class TestFactor:
-    def test_is_a_power_of_the_deviation_between_knots_and_constant_beyond(self):
-        found = SPREAD.factor_at(np.array([0.1, 0.5, np.sqrt(0.5), 1.0, 2.0, 1e9]))
-        np.testing.assert_allclose(found, [0.2, 0.2, 0.4, 0.8, 0.9, 0.9])
-
-    def test_of_a_constant_spread_is_the_same_everywhere(self):
-        np.testing.assert_array_equal(
-            constant_spread(0.7).factor_at(np.array([1e-9, 1.0, 1e9])), 0.7
-        )
-
-    def test_only_factors_and_balance_of_one_change_nothing(self):
-        assert constant_spread(1.0).changes_nothing()
-        assert not constant_spread(0.9).changes_nothing()
-        assert not constant_spread(1.0)._replace(balance=2.0).changes_nothing()
-
-
-@pytest.mark.parametrize("is_gaussian", [True, False])
-class TestStretch:
-    def test_keeps_the_mean_and_multiplies_the_deviation_by_its_factor(self, is_gaussian):
-        mixture, mean = mixtures(is_gaussian)
-        before = sum(variances(mixture, mean))
-        after, moments = stretched(mixture, mean, SPREAD)
-        np.testing.assert_allclose(
-            np.add.reduceat(after.weight * after.location, after.offset[:-1]), mean
-        )
-        expected = before * SPREAD.factor_at(np.sqrt(before)) ** 2
-        np.testing.assert_allclose(sum(variances(after, mean)), expected)
-        np.testing.assert_allclose(sum(moments[1:]), expected)
-        np.testing.assert_array_equal(moments.mean, mean)
-
-    def test_distances_between_components_grow_by_the_balance(self, is_gaussian):
-        mixture, mean = mixtures(is_gaussian)
-        after, moments = stretched(mixture, mean, SPREAD)
-        (within, between), (new_within, new_between) = (
-            variances(each, mean) for each in (mixture, after)
-        )
-        np.testing.assert_allclose(new_between / new_within, 1.7**2 * between / within)
-        np.testing.assert_allclose(moments.noise, 0.7 * new_within)
-        np.testing.assert_allclose(moments.posterior, 0.3 * new_within)
-        np.testing.assert_allclose(moments.between_trees, 0.4 * new_between)
-        np.testing.assert_allclose(moments.branching, 0.6 * new_between)
-
-    def test_one_factor_multiplies_all_distances_from_the_mean(self, is_gaussian):
-        mixture, mean = mixtures(is_gaussian)
-        after, _ = stretched(mixture, mean, constant_spread(0.5))
-        means = np.repeat(mean, np.diff(mixture.offset))
-        np.testing.assert_allclose(after.location - means, 0.5 * (mixture.location - means))
-        np.testing.assert_allclose(after.scale, 0.5 * mixture.scale)
-
-
-@pytest.mark.parametrize("is_gaussian", [True, False])
-class TestMeasure:
-    y = np.array([0.3, -2.0, 1.0])
-
-    def record(self, mixture, mean, spread, y=y):
-        out = np.empty((len(y), RECORD_WIDTH))
-        measure(mixture, mean, y, spread, out)
-        return out
-
-    def test_has_the_intervals_that_end_at_the_labels_and_their_densities(self, is_gaussian):
-        mixture, mean = mixtures(is_gaussian)
-        record = self.record(mixture, mean, SPREAD)
-        deviation = np.sqrt(sum(variances(mixture, mean)))
-        np.testing.assert_allclose(record[:, 0], deviation)
-        for f in range(N_FACTORS):
-            after, _ = stretched(mixture, mean, constant_spread(FACTORS[f]))
-            below, density = np.empty(3), np.empty(3)
-            cumulative(after, self.y, below)
-            log_density(after, self.y, density)
-            np.testing.assert_allclose(record[:, 2 + f], np.abs(2 * below - 1), atol=1e-9)
-            if f % 3 == 0:
-                found = record[:, 2 + N_FACTORS + f // 3]
-                is_least = found == record[:, 2 + N_FACTORS : -3 * len(BALANCES)].min(axis=1)
-                expected = np.where(is_least, found, density + np.log(deviation))
-                np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-9)
-
-    def test_has_what_each_balance_is_worth(self, is_gaussian):
-        mixture, mean = mixtures(is_gaussian)
-        record = self.record(mixture, mean, SPREAD)
-        less, more, gain = (part.T for part in np.split(record[:, -3 * len(BALANCES) :], 3, axis=1))
-        densities = np.empty((len(BALANCES), 3))
-        for b, balance in enumerate(BALANCES):
-            for found, log_factor in ((less[b], -0.15), (more[b], 0.15), (None, 0.0)):
-                one = SPREAD._replace(balance=balance, factor=SPREAD.factor * np.exp(log_factor))
-                after, _ = stretched(mixture, mean, one)
-                if found is None:
-                    log_density(after, self.y, densities[b])
-                else:
-                    below = np.empty(3)
-                    cumulative(after, self.y, below)
-                    np.testing.assert_allclose(found, np.abs(2 * below - 1), atol=1e-9)
-        expected = densities - densities[BALANCES == 1.0]
-        np.testing.assert_allclose(gain, expected, rtol=1e-9, atol=1e-9)
-
-    def test_is_finite_for_absurd_labels(self, is_gaussian):
-        mixture, mean = mixtures(is_gaussian)
-        record = self.record(mixture, mean, SPREAD, np.array([1e20, -1e60, 1e140]))
-        assert np.isfinite(record).all()
+from .mixtures import mixtures, stretched
 
 
 def normal_record(ratio, deviation, seed=0):
@@ -171,9 +24,9 @@ def normal_record(ratio, deviation, seed=0):
 
 def measured_twice(mixture, mean, y):
     """Return the record as a forest makes it of its first rows."""
-    record = np.empty((len(y), RECORD_WIDTH))
-    measure(mixture, mean, y, even_spread(record[:0]), record)
-    measure(mixture, mean, y, even_spread(record.copy()), record)
+    record = np.empty(len(y), RECORD)
+    measure(mixture, mean, y, learn_factors(record[:0]), record)
+    measure(mixture, mean, y, learn_factors(record.copy()), record)
     return record
 
 
@@ -253,9 +106,9 @@ class TestLearn:
         assert learned(measured_twice(mixture, mean, heavy)).balance < 1.0
 
     def test_few_rows_keep_the_balance(self):
-        record = np.zeros((20, RECORD_WIDTH))
-        record[:, : -len(BALANCES)] = normal_record(1.0, np.ones(20))[:, : -len(BALANCES)]
-        record[:, -1] = 0.5
+        record = normal_record(1.0, np.ones(20))
+        record["gain"] = 0.0
+        record["gain"][:, -1] = 0.5
         assert learned(record).balance == 1.0
 
     def test_a_record_can_stand_for_a_factor(self):
@@ -298,7 +151,7 @@ class TestLearn:
 
         least = min(error(factor) for factor in np.linspace(0.4, 0.9, 101))
         assert error(learned(record).factor[0]) < 1.02 * least
-        assert error(even_spread(record).factor[0]) > 1.04 * least
+        assert error(learn_factors(record).factor[0]) > 1.04 * least
 
     def test_far_from_what_was_seen_nothing_is_changed(self):
         deviation = np.geomspace(0.1, 1.0, 400)
@@ -321,11 +174,11 @@ class TestLearn:
         generator = np.random.default_rng(0)
         mixture, mean = mixtures(False, 300)
         y = mean + 0.02 * generator.standard_t(10, 300)
-        record = np.empty((300, RECORD_WIDTH))
+        record = np.empty(300, RECORD)
         for i in range(300):
             one = mixture._replace(offset=mixture.offset[i : i + 2])
-            even = even_spread(record[:i].copy())
-            measure(one, mean[i : i + 1], y[i : i + 1], even, record[i : i + 1])
+            factors = learn_factors(record[:i].copy())
+            measure(one, mean[i : i + 1], y[i : i + 1], factors, record[i : i + 1])
         at_once = measured_twice(mixture, mean, y)
         np.testing.assert_allclose(learned(record).factor, learned(at_once).factor, rtol=0.1)
 

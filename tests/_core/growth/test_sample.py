@@ -4,14 +4,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mondrian_forest._core.arrays.boxes import total_extent
 from mondrian_forest._core.arrays.rng import random_states, uniform
 from mondrian_forest._core.growth.sample import (
     MANY_FEATURES,
     _draw_cuts,
-    bounding_box,
     partition,
     sample_cut,
-    total_extent,
 )
 from trees import check_tree_invariants, grow, small_table
 
@@ -32,17 +31,6 @@ tables = hnp.arrays(
 def test_a_sampled_tree_satisfies_the_invariants(rows, min_samples_split, lifetime, seed):
     tree, row_lists = grow(rows, min_samples_split, lifetime, seed)
     check_tree_invariants(tree, rows, row_lists, min_samples_split, lifetime)
-
-
-@pytest.mark.parametrize("n_features", range(1, 10))
-def test_the_bounding_box_is_tight(n_features):
-    rows = np.random.default_rng(0).random((20, n_features)).astype(np.float32)
-    boxes = np.full((3, 2, n_features), np.nan, np.float32)
-    bounding_box(rows, 3, 17, boxes, 1)
-    np.testing.assert_array_equal(boxes[1], [rows[3:17].min(axis=0), rows[3:17].max(axis=0)])
-    assert np.isnan(boxes[[0, 2]]).all()
-    expected = (rows[3:17].max(axis=0).astype(float) - rows[3:17].min(axis=0)).sum()
-    assert total_extent(boxes, 1) == pytest.approx(expected, rel=1e-14)
 
 
 @settings(max_examples=60, deadline=None)
