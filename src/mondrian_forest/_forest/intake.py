@@ -10,7 +10,7 @@ from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils.validation import validate_data
 
 from .._core.features import is_finite, survey_features, survey_labels
-from .._core.labels.model import LabelSums
+from .._core.moments import Moments
 from .scaling import Range, blocks_of
 from .validation import LARGEST_LABEL, check_rows_and_labels, refuse_what_is_no_number
 
@@ -20,7 +20,7 @@ class Survey(NamedTuple):
 
     range: Range
     """Lowest and highest value of each feature, also among rows seen before."""
-    moments: LabelSums
+    moments: Moments
     """Of these labels."""
     is_sound: bool
     """Whether all is finite, and no label too large."""
@@ -36,13 +36,13 @@ def survey(table: NDArray[Any], labels: NDArray[np.float64], seen: Range | None)
     for _, block in blocks_of(table):
         all_finite &= survey_features(block, low, high)
     mean, squared_deviation, largest = survey_labels(labels)
-    moments = LabelSums(len(labels), mean, squared_deviation)
+    moments = Moments(len(labels), mean, squared_deviation)
     return Survey((low, high), moments, all_finite and largest <= LARGEST_LABEL)
 
 
-def moments_of(labels: NDArray[np.float64]) -> LabelSums:
+def moments_of(labels: NDArray[np.float64]) -> Moments:
     """Return count, mean and squared deviation of labels."""
-    return LabelSums(len(labels), *survey_labels(labels)[:2])
+    return Moments(len(labels), *survey_labels(labels)[:2])
 
 
 def resolution_of(labels: NDArray[np.float64]) -> float:

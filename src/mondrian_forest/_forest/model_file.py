@@ -42,7 +42,8 @@ from .._core.arrays.check import FAULTS, WRONG_VALUE, find_fault
 from .._core.arrays.tree import NODE, TALLY
 from .._core.growth.learn import MOST_CANDIDATES, Grove, Growth, trimmed
 from .._core.labels import MODELS, Hierarchical, LabelModel
-from .._core.labels.model import LabelSums, are_sound
+from .._core.labels.model import are_sound
+from .._core.moments import Moments
 from .._core.spread.apply import Spread
 from .._core.spread.record import RECORD_WIDTH, from_columns, to_columns
 from .._version import __version__
@@ -298,9 +299,9 @@ def _unpack_model(content: Any) -> LabelModel:
     return MODELS[name](_number(mean), *(_number(value, _POSITIVE) for value in others))
 
 
-def _unpack_moments(content: Any) -> LabelSums:
+def _unpack_moments(content: Any) -> Moments:
     n_rows, mean, squared_deviation = content
-    return LabelSums(count(n_rows, 1), _number(mean), _number(squared_deviation, 0.0))
+    return Moments(count(n_rows, 1), _number(mean), _number(squared_deviation, 0.0))
 
 
 def _unpack_names(names: Any, n_features: int) -> NDArray[np.object_] | None:

@@ -8,7 +8,8 @@ from typing import Any, ClassVar
 from sklearn.base import BaseEstimator
 
 from .._core.labels import Empirical, Hierarchical, LabelModel, ModelClass, Pruned
-from .._core.labels.model import LabelSums, Summary
+from .._core.labels.model import Summary
+from .._core.moments import Moments
 from .validation import is_number
 
 SMALLEST, LARGEST = 1e-50, 1e50
@@ -39,7 +40,7 @@ class Posterior(BaseEstimator):  # type: ignore[misc]
                     f"{LARGEST:g}, got {value!r}."
                 )
 
-    def check_labels(self, labels: LabelSums) -> None:
+    def check_labels(self, labels: Moments) -> None:
         """Raise a ValueError if the labels are out of the range of float64."""
         _, mean, squared_deviation = labels
         if not (squared_deviation == 0.0 or 1e-290 < squared_deviation < math.inf):
@@ -47,7 +48,7 @@ class Posterior(BaseEstimator):  # type: ignore[misc]
         if self.prior_mean is not None and not abs(float(self.prior_mean) - mean) < 1e145:
             raise ValueError(f"prior_mean is too far from y for float64, got {self.prior_mean!r}.")
 
-    def estimate(self, labels: LabelSums, n_features: int, resolution: float) -> LabelModel:
+    def estimate(self, labels: Moments, n_features: int, resolution: float) -> LabelModel:
         """Return the label model; hyperparameters that are not given follow from the labels."""
         self.check_labels(labels)
         values = {name: getattr(self, name) for name in self.model._fields}

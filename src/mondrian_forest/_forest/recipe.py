@@ -21,7 +21,7 @@ from .._core.arrays.tree import MOST_FEATURES
 from .._core.features import FARTHEST
 from .._core.growth.learn import MOST_CANDIDATES, Grove, Growth, linked
 from .._core.labels import LabelModel
-from .._core.labels.model import LabelSums
+from .._core.moments import Moments
 from .._core.spread.apply import Spread, constant_spread
 from . import held_out
 from .intake import Survey, moments_of, resolution_of, survey
@@ -82,11 +82,11 @@ class Source(ABC):
         """Return labels for their limits and their resolution: all, or those of some rows."""
 
     @abstractmethod
-    def limit_labels(self, limits: LabelLimits) -> LabelSums | None:
+    def limit_labels(self, limits: LabelLimits) -> Moments | None:
         """Clip the labels to their limits; return their moments if that changes any."""
 
     @abstractmethod
-    def subtract_trend(self, held: Numbers, seen: Range) -> tuple[Trend, LabelSums]:
+    def subtract_trend(self, held: Numbers, seen: Range) -> tuple[Trend, Moments]:
         """Fit a trend to all rows but those held out; return it with the moments of the rest."""
 
     @abstractmethod
@@ -125,7 +125,7 @@ class Source(ABC):
 def fit(source: Source, parameters: Parameters, names: Any = None) -> ForestState:
     """Fit a forest to the rows of a source."""
     seen = source.survey()
-    n_rows, n_features = seen.moments.n_rows, len(seen.range[0])
+    n_rows, n_features = seen.moments.n_samples, len(seen.range[0])
     growth = _growth(parameters, n_rows, n_features)
     states, random = _random_streams(parameters)
     learns_spread = parameters.spread is None
@@ -188,7 +188,7 @@ def fit(source: Source, parameters: Parameters, names: Any = None) -> ForestStat
         resolution=resolution,
         seen_range=seen.range,
         spread_record=record,
-        review_at=review_at(moments.n_rows),
+        review_at=review_at(moments.n_samples),
         has_rescaled=False,
     )
     state = source.join_held(state)
@@ -332,7 +332,7 @@ class ArrayRows(Source):
     def some_labels(self, scaling_rows: Numbers) -> NDArray[np.float64]:  # noqa: ARG002
         return self._labels
 
-    def limit_labels(self, limits: LabelLimits) -> LabelSums | None:
+    def limit_labels(self, limits: LabelLimits) -> Moments | None:
         limited = limits.apply(self._labels)
         if limited is self._labels:
             return None
@@ -340,7 +340,7 @@ class ArrayRows(Source):
         self._labels = limited
         return moments_of(limited)
 
-    def subtract_trend(self, held: Numbers, seen: Range) -> tuple[Trend, LabelSums]:
+    def subtract_trend(self, held: Numbers, seen: Range) -> tuple[Trend, Moments]:
         is_used = np.ones(len(self._table), dtype=bool)
         is_used[held] = False
         trend = fit_trend(blocks_of(self._table), self._labels, is_used, seen)

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from .._core.growth.learn import Grove, Growth, log_likelihood, trimmed, without_rows
 from .._core.labels import Hierarchical, LabelModel
-from .._core.labels.model import LabelSums
 from .._core.mixtures.predict import Ensemble
+from .._core.moments import Moments
 from .._core.spread.apply import Spread
 from .label_limits import LabelLimits
 from .mean_function import Trend
@@ -59,7 +59,7 @@ class ForestState:
     """What the trees learn: labels within their limits, less the trend."""
     random_states: NDArray[np.uint64]
     """The random stream of each tree."""
-    label_moments: LabelSums
+    label_moments: Moments
     label_limits: LabelLimits
     resolution: float
     """The smallest difference of two labels."""

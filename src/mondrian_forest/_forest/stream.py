@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._core.arrays.memory import enlarge
+from .._core.moments import merge_samples
 from .held_out import EVERY, FEWEST_ROWS, learn_from_held_out
 from .intake import Survey, moments_of, resolution_of
 from .label_limits import learn_limits, warn_of_limits
@@ -49,7 +50,7 @@ def learn(
     n_jobs = parameters.n_jobs
     labels, new_moments = _as_learned(state, table, labels, found)
     begin, end = state.n_rows, state.n_rows + len(labels)
-    moments = state.label_moments.plus(new_moments)
+    moments = merge_samples(state.label_moments, new_moments)
     is_due = end >= state.review_at
     if is_due:
         parameters.posterior.check_labels(moments)
@@ -142,7 +143,7 @@ def _reviewed(state: ForestState, parameters: Parameters) -> tuple[ForestState, 
             is_changed |= is_limited
         state = state.but(resolution=resolution_of(state.labels[: state.n_rows]))
     model = parameters.posterior.estimate(state.label_moments, state.n_features, state.resolution)
-    state = state.but(model=model, review_at=review_at(state.label_moments.n_rows))
+    state = state.but(model=model, review_at=review_at(state.label_moments.n_samples))
     return state, is_changed
 
 

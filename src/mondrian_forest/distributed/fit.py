@@ -19,7 +19,7 @@ from sklearn.base import clone
 from .._core.arrays.rng import random_states
 from .._core.growth.learn import Grove, Growth, linked, renew
 from .._core.labels import LabelModel, Pruned
-from .._core.labels.model import LabelSums
+from .._core.moments import Moments, merge_samples
 from .._forest import held_out
 from .._forest.intake import Survey
 from .._forest.label_limits import LabelLimits, warn_of_limits
@@ -125,7 +125,7 @@ class ClusterRows(Source):
     def survey(self) -> Survey:
         self._watch.refuse_small_workers()
         found = self._gather(self._compute(tasks.survey, [()] * len(self._table.pairs)))
-        self._lengths = [0 if one is None else one.sums.n_rows for one in found]
+        self._lengths = [0 if one is None else one.sums.n_samples for one in found]
         known = [one for one in found if one is not None]
         if not known:
             raise ValueError("There are no rows: all partitions are empty.")
@@ -147,9 +147,9 @@ class ClusterRows(Source):
         )
         sums = _total([one.sums for one in known])
         self._n_features = widths.pop()
-        self._tell("rows", sums.n_rows)
+        self._tell("rows", sums.n_samples)
         self._watch.refuse_too_many_rows(
-            sums.n_rows, self._n_features, self._parameters.n_estimators
+            sums.n_samples, self._n_features, self._parameters.n_estimators
         )
         return Survey(seen, sums, True)
 
@@ -183,7 +183,7 @@ class ClusterRows(Source):
     def some_labels(self, scaling_rows: Numbers) -> NDArray[np.float64]:
         return self.pick(scaling_rows)[1]
 
-    def limit_labels(self, limits: LabelLimits) -> LabelSums | None:
+    def limit_labels(self, limits: LabelLimits) -> Moments | None:
         self._limits = limits
         self._labels = limits.apply(self._labels)
         lowest, highest = self._label_range
@@ -193,7 +193,7 @@ class ClusterRows(Source):
         found = self._gather(self._compute(tasks.sum_labels, [(limits,)] * len(self._lengths)))
         return _total([one for one in found if one is not None])
 
-    def subtract_trend(self, held: Numbers, seen: Range) -> tuple[Trend, LabelSums]:
+    def subtract_trend(self, held: Numbers, seen: Range) -> tuple[Trend, Moments]:
         raise NotImplementedError("A distributed fit has no trend.")
 
     def use(self, scaling: Scaling, held: Numbers) -> None:
@@ -261,7 +261,7 @@ class ClusterRows(Source):
         bare = grove._replace(
             tallies=grove.tallies[:, :1].copy(), row_numbers=grove.row_numbers[:, :0].copy()
         )
-        moments = state.label_moments._replace(n_rows=self._n_used)
+        moments = state.label_moments._replace(n_samples=self._n_used)
         return state.dropping_rows(bare).but(log_likelihoods=likelihoods, label_moments=moments)
 
     def _compute(self, task: Callable[..., Any], arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
@@ -288,8 +288,8 @@ class ClusterRows(Source):
         ]
 
 
-def _total(sums: list[LabelSums]) -> LabelSums:
+def _total(sums: list[Moments]) -> Moments:
     total = sums[0]
     for one in sums[1:]:
-        total = total.plus(one)
+        total = merge_samples(total, one)
     return total

@@ -26,7 +26,7 @@ from .._core.growth.top import (
     report,
     sort_by_block,
 )
-from .._core.labels.model import LabelSums
+from .._core.moments import Moments
 from .._forest.label_limits import LabelLimits
 from .._forest.scaling import Scaling
 from .collections import plain
@@ -46,7 +46,7 @@ class Survey(NamedTuple):
 
     low: NDArray[np.float64]
     high: NDArray[np.float64]
-    sums: LabelSums
+    sums: Moments
     lowest_label: float
     highest_label: float
 
@@ -61,14 +61,14 @@ def survey(number: int, X: Any, y: Any, names: Any) -> Survey | None:
     mean, squared_deviation, largest = survey_labels(labels)
     if largest > 1e150:
         raise ValueError(f"Partition {number} of y exceeds 1e150 in size: rescale y.")
-    sums = LabelSums(len(labels), mean, squared_deviation)
+    sums = Moments(len(labels), mean, squared_deviation)
     return Survey(low, high, sums, float(labels.min()), float(labels.max()))
 
 
-def sum_labels(number: int, X: Any, y: Any, names: Any, limits: LabelLimits) -> LabelSums | None:
+def sum_labels(number: int, X: Any, y: Any, names: Any, limits: LabelLimits) -> Moments | None:
     """Return the moments of the labels as they are learned; None if there are none."""
     labels = limits.apply(plain(number, X, y, names)[1])
-    return LabelSums(len(labels), *survey_labels(labels)[:2]) if len(labels) > 0 else None
+    return Moments(len(labels), *survey_labels(labels)[:2]) if len(labels) > 0 else None
 
 
 def pick(

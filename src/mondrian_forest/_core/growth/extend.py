@@ -33,7 +33,7 @@ from ..arrays.rng import exponential_before, uniform
 from ..arrays.tree import NO_CHILD, NO_ROW, Records, Tree
 from ..arrays.vector import padded_width
 from ..labels.model import LabelModel
-from ..labels.tallies import merge_tallies, order_labels, prefetch_family, tally_labels
+from ..labels.tallies import add_row, merge_tallies, order_labels, prefetch_family, tally_labels
 from .sample import (
     Scratch,
     allocate_scratch,
@@ -327,13 +327,7 @@ def extend_tree(
                 continue
             tally = tallies[node]
             for i in range(start, stop):
-                number = numbers[i]
-                next_row[number] = tally.first_row
-                tally.first_row = number
-                tally.n_samples += 1
-                deviation = labels[number] - tally.label_mean
-                tally.label_mean += deviation / tally.n_samples
-                tally.squared_deviation += deviation * (labels[number] - tally.label_mean)
+                add_row(tallies, node, next_row, numbers[i], labels[numbers[i]])
             if has_waited and tally.n_samples >= min_samples_split:
                 crowded[n_crowded] = node
                 crowded_time[n_crowded] = start_time

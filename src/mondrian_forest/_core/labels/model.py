@@ -24,37 +24,15 @@ from numpy.typing import NDArray
 
 from ..arrays.kernel import AHEAD, IS_COMPILED, kernel, prefetch, wide
 from ..arrays.tree import Records
+from ..moments import Moments
 from .exits import ExitComponents, Exits, Messages, Visits
 from .tallies import prefetch_family
-
-_SMALLEST = 5e-324
-
-
-class LabelSums(NamedTuple):
-    """Number, mean and sum of squared deviations of all labels seen."""
-
-    n_rows: int
-    mean: float
-    squared_deviation: float
-
-    def plus(self, other: LabelSums) -> LabelSums:
-        n_rows = self.n_rows + other.n_rows
-        difference = other.mean - self.mean
-        share = other.n_rows / n_rows
-        between = difference * difference * self.n_rows * share
-        if difference != 0.0:
-            between = max(between, _SMALLEST)
-        return LabelSums(
-            n_rows,
-            self.mean + difference * share,
-            self.squared_deviation + other.squared_deviation + between,
-        )
 
 
 class Summary(NamedTuple):
     """What hyperparameters are estimated from."""
 
-    labels: LabelSums
+    labels: Moments
     n_features: int
     resolution: float
     """The smallest difference of two labels; labels are rounded to multiples of it."""
@@ -65,7 +43,7 @@ class Summary(NamedTuple):
         Labels without any spread say nothing about their scale.
         """
         difference = self.labels.mean - mean
-        variance = self.labels.squared_deviation / self.labels.n_rows + difference * difference
+        variance = self.labels.squared_deviation / self.labels.n_samples + difference * difference
         return variance if variance != 0.0 else 1.0
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
 from ..arrays.kernel import inner_kernel, kernel, prefetch
 from ..arrays.tree import NO_CHILD, Records
+from ..moments import Moments, add_label, merge, moments_of
 
 
 @kernel
@@ -30,23 +33,10 @@ def tally_labels(
         if nodes[node].left_child != NO_CHILD:
             merge_tallies(nodes, tallies, node)
             continue
-        # Two passes over a handful of labels: more accurate than one, and faster than Welford's
-        # division for each label.
         tally = tallies[node]
         first = tally.first_row
-        last = first + tally.n_samples
-        total = 0.0
-        for i in range(first, last):
-            total += ordered[i]
-        mean = total / (last - first)
-        squared_deviation = 0.0
-        correction = 0.0
-        for i in range(first, last):
-            deviation = ordered[i] - mean
-            correction += deviation
-            squared_deviation += deviation * deviation
-        tally.label_mean = mean + correction / (last - first)
-        tally.squared_deviation = squared_deviation
+        found = moments_of(ordered, first, first + tally.n_samples)
+        tally.label_mean, tally.squared_deviation = found.mean, found.squared_deviation
 
 
 @inner_kernel
@@ -55,16 +45,28 @@ def merge_tallies(nodes: Records, tallies: Records, node: int) -> None:
     tally = tallies[node]
     left = tallies[nodes[node].left_child]
     right = tallies[nodes[node].left_child + 1]
-    tally.n_samples = left.n_samples + right.n_samples
     tally.height = 1 + max(left.height, right.height)
-    share_of_right = right.n_samples / tally.n_samples
-    difference = right.label_mean - left.label_mean
-    tally.label_mean = left.label_mean + difference * share_of_right
-    tally.squared_deviation = (
-        left.squared_deviation
-        + right.squared_deviation
-        + difference * difference * left.n_samples * share_of_right
-    )
+    merged = merge(_moments_in(left), _moments_in(right))
+    tally.n_samples = merged.n_samples
+    tally.label_mean = merged.mean
+    tally.squared_deviation = merged.squared_deviation
+
+
+@inner_kernel
+def _moments_in(tally: Any) -> Moments:
+    return Moments(tally.n_samples, tally.label_mean, tally.squared_deviation)
+
+
+@inner_kernel
+def add_row(tallies: Records, node: int, next_row: NDArray[np.int32], row: int, y: float) -> None:
+    """Let a row with the label ``y`` join a leaf and the list of its rows."""
+    tally = tallies[node]
+    next_row[row] = tally.first_row
+    tally.first_row = row
+    found = add_label(_moments_in(tally), y)
+    tally.n_samples = found.n_samples
+    tally.label_mean = found.mean
+    tally.squared_deviation = found.squared_deviation
 
 
 @inner_kernel

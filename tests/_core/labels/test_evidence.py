@@ -9,7 +9,8 @@ from mondrian_forest._core.arrays.tree import NO_CHILD, parents_first
 from mondrian_forest._core.growth.learn import Growth
 from mondrian_forest._core.labels.evidence import TUNABLE, evidence_and_gradient, maximise_evidence
 from mondrian_forest._core.labels.hierarchical import Hierarchical, log_marginal_likelihood
-from mondrian_forest._core.labels.model import LabelSums, Summary, set_all_nodes
+from mondrian_forest._core.labels.model import Summary, set_all_nodes
+from mondrian_forest._core.moments import Moments
 from reference import paper as reference
 from trees import as_reference, give_labels, grow, learn_in_steps, small_table
 
@@ -141,7 +142,7 @@ class MeanEvidence:
 def heuristic(tree):
     tally = tree.tallies[0]
     mean, deviation = float(tally.label_mean), float(tally.squared_deviation)
-    return Hierarchical.estimate(Summary(LabelSums(int(tally.n_samples), mean, deviation), 3, 0.0))
+    return Hierarchical.estimate(Summary(Moments(int(tally.n_samples), mean, deviation), 3, 0.0))
 
 
 def drawn_from_the_model(tree, order, prior, generator):

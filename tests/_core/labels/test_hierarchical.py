@@ -4,7 +4,8 @@ import pytest
 from mondrian_forest._core.labels import Empirical, Hierarchical
 from mondrian_forest._core.labels.exits import Messages, Visits
 from mondrian_forest._core.labels.hierarchical import log_marginal_likelihood, send_messages_down
-from mondrian_forest._core.labels.model import LabelSums, Summary
+from mondrian_forest._core.labels.model import Summary
+from mondrian_forest._core.moments import Moments
 from reference import paper as reference
 from trees import (
     as_reference,
@@ -93,7 +94,7 @@ def test_moments_are_those_of_the_labels_in_each_node(centre, scale):
 def test_the_heuristic_is_that_of_appendix_b(n_rows, model):
     labels = np.random.default_rng(0).normal(2.0, 3.0, n_rows)
     expected = reference.hyperparameters(labels, 7)
-    sums = LabelSums(n_rows, labels.mean(), ((labels - labels.mean()) ** 2).sum())
+    sums = Moments(n_rows, labels.mean(), ((labels - labels.mean()) ** 2).sum())
     found = model.estimate(Summary(sums, 7, 0.0))
     assert isinstance(found, model)
     np.testing.assert_allclose(
@@ -102,7 +103,7 @@ def test_the_heuristic_is_that_of_appendix_b(n_rows, model):
 
 
 def test_given_hyperparameters_are_kept_and_the_others_follow_from_them():
-    summary = Summary(LabelSums(100, 5.0, 400.0), 2, 0.0)
+    summary = Summary(Moments(100, 5.0, 400.0), 2, 0.0)
     found = Hierarchical.estimate(summary, prior_mean=2.0, prior_scale=8.0)
     assert found.prior_mean == 2.0
     assert found.prior_scale == 8.0
@@ -113,6 +114,6 @@ def test_given_hyperparameters_are_kept_and_the_others_follow_from_them():
 
 @pytest.mark.parametrize("n_rows", [1, 30])
 def test_labels_without_spread_get_a_positive_finite_prior(n_rows):
-    found = Hierarchical.estimate(Summary(LabelSums(n_rows, 7.0, 0.0), 3, 0.0))
+    found = Hierarchical.estimate(Summary(Moments(n_rows, 7.0, 0.0), 3, 0.0))
     assert found.prior_mean == 7.0
     assert all(np.isfinite(value) and value > 0 for value in found)
