@@ -27,9 +27,9 @@ FEWEST_ROWS = 20
 MOST_QUERIES = 20_000
 """Number of predictions in each round."""
 MOST_FEATURES = 200
-"""Derivatives are computed for this number of features, those whose cuts explain most of the labels.
-The time of a prediction grows with the number of features. With predictions for each feature, the
-time of a round would grow with its square."""
+"""Derivatives are computed for this number of features: those whose cuts explain most of the
+labels. The time of a prediction grows with the number of features. With predictions for each
+feature, the time of a round would grow with its square."""
 STEP = 0.25
 """Length of the step to either side of a row, in standard deviations of the feature."""
 TAIL = 0.01
