@@ -1,4 +1,4 @@
-"""A linear trend in the labels, fitted once and subtracted, so that a forest can extrapolate."""
+"""A linear trend of the labels. The forest learns the rest, so that predictions can extrapolate."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from numpy.typing import NDArray
 
 LARGEST_RESIDUAL = 1e150
 _SMALLEST_EIGENVALUE = 1e-10
-"""Directions in which standardised features vary less, relative to the most, have no slope."""
+"""A direction has no slope if the standardised features vary less along it, relative to the largest
+variation."""
 _PENALTIES = np.geomspace(1e-12, 1e6, 73)
-"""Of ridge regression, relative to the mean eigenvalue."""
+"""The penalties of ridge regression that are tried, relative to the mean eigenvalue."""
 
 
 class Trend(NamedTuple):
@@ -21,12 +22,12 @@ class Trend(NamedTuple):
     level: float
     center: NDArray[np.float64]
     size: NDArray[np.float64]
-    """Of each feature, halved, since the range of a float64 has no width in float64."""
+    """Half of the range of each feature. The whole range might exceed the largest float64."""
     slope: NDArray[np.float64]
-    """For each size."""
+    """Change of the trend along one size of each feature."""
 
     def at(self, table: NDArray[Any]) -> NDArray[np.float64]:
-        """Return the values of the trend, shape (n_rows,)."""
+        """Return the trend at some rows, shape (n_rows,)."""
         with np.errstate(over="ignore", invalid="ignore"):
             scaled = (0.5 * np.asarray(table, np.float64) - 0.5 * self.center) / self.size
             return np.asarray(self.level + scaled @ self.slope)
@@ -45,10 +46,11 @@ def fit_trend(
     is_used: NDArray[np.bool_],
     seen_range: tuple[NDArray[np.float64], NDArray[np.float64]],
 ) -> Trend:
-    """Fit by ridge regression, block by block, to the rows that are used.
+    """Fit a trend to the used rows by ridge regression, reading the table block by block.
 
-    The penalty is chosen by generalised cross-validation: with hardly more rows than features,
-    least squares would explain any labels. Features that say the same share their slope.
+    Generalised cross-validation chooses the penalty. Without a penalty, labels without any trend
+    would be explained if there are hardly more rows than features. Equal features share their
+    slope.
     """
     low, high = seen_range
     center = 0.5 * low + 0.5 * high
@@ -66,7 +68,7 @@ def fit_trend(
         cross += scaled.T @ (labels[rows][is_used[rows]] - level)
     gram -= np.outer(sums, sums / n_rows)
     deviation = np.sqrt(np.maximum(np.diag(gram), 0.0))
-    deviation[deviation <= 1e-12 * np.sqrt(n_rows)] = np.inf  # constant: no slope
+    deviation[deviation <= 1e-12 * np.sqrt(n_rows)] = np.inf  # a constant has no slope
     values, vectors = np.linalg.eigh(gram / deviation[:, None] / deviation)
     is_kept = values > _SMALLEST_EIGENVALUE * max(values[-1], 1e-300)
     values, vectors = values[is_kept], vectors[:, is_kept]

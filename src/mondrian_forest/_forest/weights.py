@@ -1,12 +1,13 @@
-"""Rates of the features, learned from the labels: where to cut often, and where hardly ever.
+"""Feature weights: how often each feature is cut, learned from the labels.
 
-A feature along which the prediction changes much should be cut more often than one along which it
-does not change at all. The rates are set in proportion to the root mean square of the derivative of
-a forest's prediction, in units of the feature's range, and the next forest, which has these rates,
-gives better derivatives: the diagonal of the method of Baptista, O'Reilly and Xie, "TrIM:
+A feature should be cut more often if the prediction changes more along it. In each round a small
+forest is fitted with the current weights. The next weights are proportional to the root mean square
+of the derivative of its prediction, in units of the feature's range, and give better derivatives in
+the next round. This is the diagonal case of the method of Baptista, O'Reilly and Xie, "TrIM:
 Transformed Iterative Mondrian Forests for Gradient-based Dimension Reduction and High-Dimensional
-Regression" (arXiv 2407.09964). Derivatives from few rows are rough, and where all features matter,
-equal rates are better: of all rounds, the one counts that predicts rows best that it has not seen.
+Regression" (arXiv 2407.09964). Derivatives from few rows are inaccurate, and equal weights are
+better if all features matter. So the weights of the round with the best predictions of held-out
+rows are used, possibly the equal weights.
 """
 
 from __future__ import annotations
@@ -20,22 +21,25 @@ from .._core.arrays.tree import NO_CHILD, Tree
 
 N_ROUNDS = 3
 MOST_ROWS = 2500
-"""Of the table on which derivatives are learned; a fifth is kept for the comparison."""
+"""Number of rows from which weights are learned. A fifth of them is held out to compare rounds."""
 FEWEST_ROWS = 20
+"""With fewer rows weights are equal."""
 MOST_QUERIES = 20_000
-"""Points at which the forest is asked for its prediction, in each round."""
+"""Number of predictions in each round."""
 MOST_FEATURES = 200
-"""Whose derivatives are found, those whose cuts explain most of the labels. A query takes time in
-proportion to the number of features, so that queries for each of them would take its square."""
+"""Derivatives are computed for this number of features: those whose cuts explain most of the
+labels. The time of a prediction grows with the number of features. With predictions for each
+feature, the time of a round would grow with its square."""
 STEP = 0.25
-"""On either side of a row, in standard deviations of the feature."""
+"""Length of the step to either side of a row, in standard deviations of the feature."""
 TAIL = 0.01
-"""The share of rows at either end of a feature that has no say in its standard deviation."""
+"""Share of the rows at either end of a feature that the standard deviation ignores."""
 
 TOLERANCE = 0.01
-"""Of squared errors that differ by a smaller share, the later round's counts as the smaller one."""
+"""If squared errors differ by a smaller share than this, the later round counts as better."""
 LEAST = 1e-3
-"""The smallest rate, as a share of the largest: nothing is written off for good."""
+"""The smallest weight as a share of the largest. With a weight of zero, a feature could never
+recover."""
 
 Predict = Callable[[NDArray[np.float64]], NDArray[np.float64]]
 Learn = Callable[
@@ -50,16 +54,16 @@ def learn_weights(
     learn: Learn,
     random: np.random.Generator,
 ) -> NDArray[np.float64]:
-    """Return the rate of each feature; their mean is 1.
+    """Return the weight of each feature. The mean of all weights is 1.
 
     Parameters
     ----------
     rows : ndarray of shape (n_rows, n_features)
-        In random order, and in units of the range of each feature.
+        The rows, in random order and in units of the range of each feature.
     labels : ndarray of shape (n_rows,)
     learn : callable
-        Takes rates, rows and labels, and returns the prediction of a small forest as a function,
-        with the gain of each feature.
+        Takes weights, rows and labels. Fits a small forest, and returns its prediction as a
+        function, with the gain of each feature.
     random : Generator
     """
     weights = np.ones(rows.shape[1])
@@ -82,7 +86,7 @@ def learn_weights(
 
 
 def gains(trees: list[Tree], n_features: int) -> NDArray[np.float64]:
-    """Return by how much the cuts of each feature reduce the squared deviation of the labels."""
+    """Return how much the cuts of each feature reduce the squared deviation of the labels."""
     found = np.zeros(n_features)
     for tree in trees:
         inner = np.flatnonzero(tree.left_child != NO_CHILD)
@@ -99,10 +103,11 @@ def _root_mean_square_slopes(
     gain: NDArray[np.float64],
     random: np.random.Generator,
 ) -> NDArray[np.float64]:
-    """Return how steep a prediction is along each feature, by differences about some rows.
+    """Return the root mean square slope of a prediction along each feature.
 
-    NaN for those that do not move in these rows: that says nothing about others. Zero for those
-    that explain too little to be looked at.
+    Slopes are differences around some of the rows. A feature that is constant in these rows has the
+    slope NaN, because nothing is known about it. A feature has the slope zero if its cuts explain
+    too little to be one of those whose derivatives are computed.
     """
     n_rows, n_features = rows.shape
     steps = STEP * _usual_deviations(rows)
@@ -125,7 +130,7 @@ def _root_mean_square_slopes(
 
 
 def _usual_deviations(rows: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the standard deviation of each feature, in which no single value has much say."""
+    """Return the standard deviation of each feature without the influence of extreme values."""
     low, high = np.quantile(rows, (TAIL, 1.0 - TAIL), axis=0)
     usual = np.clip(rows, low, high).std(axis=0)
     with np.errstate(over="ignore"):
