@@ -121,19 +121,7 @@ def test_equal_columns_share_the_slope_of_one():
     assert double.slope[1] + double.slope[2] == pytest.approx(single.slope[1], rel=0.1)
 
 
-@pytest.mark.parametrize(
-    "n_features",
-    [
-        40,
-        55,
-        pytest.param(
-            80,
-            marks=pytest.mark.xfail(
-                reason="with more features than rows, rounding errors decide on the penalty"
-            ),
-        ),
-    ],
-)
+@pytest.mark.parametrize("n_features", [20, 40, 55, 58, 60, 80, 400])
 def test_labels_without_a_trend_are_not_explained_by_many_features(n_features):
     """Least squares would explain most of them, or all."""
     random = np.random.default_rng(0)
