@@ -28,7 +28,7 @@ _HOME = {
     "PAPER": "forest",
     "CalibratedDistribution": "conformal",
     "ConformalForest": "conformal",
-    "ModelFileError": "persistence",
+    "ModelFileError": "_forest.model_file",
     "MondrianForestRegressor": "forest",
     "PredictiveDistribution": "distribution",
     "VarianceParts": "distribution",
