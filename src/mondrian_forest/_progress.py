@@ -1,12 +1,12 @@
-"""A bar to watch long work by."""
+"""A progress bar for long work."""
 
 from __future__ import annotations
 
 from typing import Any
 
 
-class _Silence:
-    """A bar that nobody sees."""
+class _HiddenBar:
+    """Takes the place of a progress bar, and shows nothing."""
 
     n = 0
 
@@ -21,7 +21,10 @@ class _Silence:
 
 
 def progress_bar(total: int | None, progress: bool, unit: str) -> Any:
-    """Return a bar to watch, if it is wanted and can be had."""
+    """Return a progress bar of tqdm, or one that shows nothing.
+
+    It shows nothing if ``progress`` is False or tqdm is not installed.
+    """
     if progress:
         try:
             from tqdm.auto import tqdm
@@ -29,4 +32,4 @@ def progress_bar(total: int | None, progress: bool, unit: str) -> Any:
             pass
         else:
             return tqdm(total=total, disable=None, unit=unit)
-    return _Silence()
+    return _HiddenBar()

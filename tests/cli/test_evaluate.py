@@ -1,5 +1,3 @@
-"""The report is opened in a real browser."""
-
 import html.parser
 import json
 import os
@@ -14,7 +12,7 @@ from command import refuse_here, succeed_here
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 
 
-def test_scores_for_people_and_machines(folder):
+def test_scores_are_printed_as_text_or_json(folder):
     text = succeed_here("evaluate", folder / "houses.mf", folder / "more.csv").stdout
     assert "coverage_90" in text
     done = succeed_here("evaluate", folder / "houses.mf", folder / "more.csv", "--json")
@@ -23,13 +21,13 @@ def test_scores_for_people_and_machines(folder):
     assert 15 < found["rmse"] < 80
 
 
-def test_of_a_large_table_some_rows_are_drawn(folder):
+def test_a_large_table_is_sampled(folder):
     arguments = folder / "houses.mf", folder / "more.parquet", "--most-rows", 40, "--json"
     found = json.loads(succeed_here("evaluate", *arguments).stdout)
     assert (found["rows"], found["rows evaluated"]) == (100, 40)
 
 
-def test_what_cannot_be_evaluated(folder, tmp_path):
+def test_tables_that_cannot_be_evaluated_are_refused(folder, tmp_path):
     (tmp_path / "t.csv").write_text("sold,town,area,garden\n" + "2020-01-01,Wien,30,true\n" * 2)
     assert "no column 'price'" in refuse_here("evaluate", folder / "houses.mf", tmp_path / "t.csv")
     (tmp_path / "t.csv").write_text("sold,town,area,garden,price\n2020-01-01,Wien,30,true,1\n")
@@ -62,7 +60,7 @@ def report(folder, tmp_path_factory):
     return path
 
 
-def test_a_report_is_one_file_with_all_its_pictures(report):
+def test_a_report_is_one_file_with_all_its_plots(report):
     text = report.read_text()
     page = Page(text)
     assert page.outside == []
@@ -76,7 +74,7 @@ def test_a_report_is_one_file_with_all_its_pictures(report):
 @pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed")
 @pytest.mark.parametrize("width", [1000, 500], ids=["screen", "phone"])  # 500 is the least
 def test_the_report_opens_in_a_browser(report, tmp_path, width):
-    """Its pictures have their sizes, nothing is wider than the window, nothing is complained of."""
+    """All plots are loaded, nothing is wider than the window, and the console is empty."""
     probe = tmp_path / "probe.html"
     probe.write_text(
         report.read_text().replace(
@@ -101,3 +99,13 @@ def test_the_report_opens_in_a_browser(report, tmp_path, width):
     assert min(found["sizes"]) > 300
     assert 200 < min(found["shown"]) <= max(found["shown"]) <= width
     assert found["wide"] <= found["window"]
+
+
+@pytest.mark.parametrize("name", ["$x$", "$", r"$\frac{1}$", "a_$b^$", "\u65e5\u4ed8", "x" * 5000])
+def test_a_report_can_show_any_column_name(name, write_table, small_fit, tmp_path):
+    table, model = write_table(tmp_path / "t.csv", f"{name},b,{name}y"), tmp_path / "m.mf"
+    succeed_here("fit", table, "-t", f"{name}y", *small_fit[2:], "-o", model)
+    succeed_here("evaluate", model, table, "--report", tmp_path / "r.html")
+    text = (tmp_path / "r.html").read_text()
+    assert text.count("data:image/png") == 4
+    assert name[:20] in text

@@ -1,4 +1,4 @@
-"""Tables of pandas, polars and arrow: same result as arrays, and their names are checked."""
+"""Tables of pandas, polars and arrow give the same result as arrays; their names are checked."""
 
 import numpy as np
 import pandas as pd
@@ -25,7 +25,7 @@ def data():
 
 
 @pytest.mark.parametrize("kind", MAKE)
-def test_a_table_gives_the_result_of_the_array(kind, data):
+def test_a_table_gives_the_same_result_as_an_array(kind, data):
     X, y = data
     plain = MondrianForestRegressor(3, random_state=0).fit(X, y)
     table = MAKE[kind](X, NAMES)
@@ -35,7 +35,7 @@ def test_a_table_gives_the_result_of_the_array(kind, data):
 
 
 @pytest.mark.parametrize("kind", MAKE)
-def test_unseen_columns_are_refused(kind, data):
+def test_columns_with_other_names_are_refused(kind, data):
     X, y = data
     forest = MondrianForestRegressor(3, random_state=0).fit(MAKE[kind](X, NAMES), y)
     with pytest.raises(ValueError, match="feature names should match"):
@@ -45,7 +45,7 @@ def test_unseen_columns_are_refused(kind, data):
 
 
 @pytest.mark.parametrize("kind", MAKE)
-def test_integer_columns_work(kind, data):
+def test_integer_columns_give_the_same_result_as_an_array(kind, data):
     X, y = data
     counts = (10 * X).astype(np.int64)
     forest = MondrianForestRegressor(3, random_state=0).fit(MAKE[kind](counts, NAMES), y)

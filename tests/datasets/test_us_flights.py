@@ -1,4 +1,4 @@
-"""The loader of US flights, on a made-up table in the form of the Data Expo 2009."""
+"""The loader of US flights, tested on made-up files in the format of the Data Expo 2009."""
 
 import bz2
 import hashlib
@@ -13,7 +13,7 @@ import pyarrow.parquet
 import pytest
 
 from mondrian_forest.datasets import fetch_us_flights_2008
-from mondrian_forest.datasets.us_flights import KNOWN_DIGEST, _digest
+from mondrian_forest.datasets.us_flights import KNOWN_DIGEST, digest
 
 HEADER = (
     "Year,Month,DayofMonth,DayOfWeek,DepTime,CRSDepTime,ArrTime,CRSArrTime,UniqueCarrier,"
@@ -90,7 +90,7 @@ def test_flights_in_the_order_of_the_file(folder):
     np.testing.assert_array_equal(X[:, 7], [1, 1, 2, 2, 3])
 
 
-def test_an_unpacked_file_is_taken_too(folder):
+def test_an_uncompressed_file_is_read_too(folder):
     (folder / "2008.csv.bz2").unlink()
     (folder / "2008.csv").write_text(FLIGHTS)
     assert len(fetch_us_flights_2008(data_home=folder, download_if_missing=False).target) == 5
@@ -101,23 +101,23 @@ def test_flights_as_a_frame(folder):
     assert list(loaded.frame.columns) == [*loaded.feature_names, "arr_delay"]
 
 
-def test_the_folder_may_be_named_by_the_environment(folder, monkeypatch):
+def test_the_folder_can_be_set_by_an_environment_variable(folder, monkeypatch):
     monkeypatch.setenv("MONDRIAN_DATA", str(folder))
     assert len(fetch_us_flights_2008(download_if_missing=False).target) == 5
 
 
-def test_absent_files_are_named(tmp_path):
+def test_files_that_are_not_there_are_named(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"2008.csv.bz2 and plane-data.csv not found"):
         fetch_us_flights_2008(data_home=tmp_path, download_if_missing=False)
 
 
-def test_a_truncated_file_is_called_unreadable(folder, files):
+def test_a_truncated_file_is_refused(folder, files):
     (folder / "2008.csv.bz2").write_bytes(files["2008.csv.bz2"][:-20])
     with pytest.raises(ValueError, match=r"cannot be read as files of the Data Expo 2009"):
         fetch_us_flights_2008(data_home=folder)
 
 
-def test_a_file_of_other_columns_is_refused(folder):
+def test_a_file_with_other_columns_is_refused(folder):
     (folder / "plane-data.csv").write_text("a,b\n1,2\n")
     with pytest.raises(ValueError, match=r"cannot be read as files of the Data Expo 2009"):
         fetch_us_flights_2008(data_home=folder)
@@ -129,7 +129,7 @@ def test_an_unknown_order_is_refused(folder):
 
 
 class _Archive(http.server.BaseHTTPRequestHandler):
-    """Answers as a Dataverse does: what a data set holds, and its files by number."""
+    """Answers like a Dataverse: lists the files of a data set, and sends them by number."""
 
     def do_GET(self):
         path = unquote(self.path)
@@ -153,7 +153,7 @@ class _Archive(http.server.BaseHTTPRequestHandler):
 
 @pytest.fixture
 def archive(files, monkeypatch):
-    """An archive on loopback that the identifier of the data set leads to."""
+    """A local archive that stands in for the one that the data set's identifier leads to."""
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Archive)
     server.files = files
     server.checksums = {
@@ -170,8 +170,8 @@ def archive(files, monkeypatch):
     server.server_close()
 
 
-def test_absent_files_are_downloaded_once(tmp_path, archive):
-    with pytest.warns(UserWarning, match="not those that the figures"):
+def test_files_that_are_not_there_are_downloaded_once(tmp_path, archive):
+    with pytest.warns(UserWarning, match="differ from those"):
         first = fetch_us_flights_2008(data_home=tmp_path / "new")
     archive.files.clear()
     with warnings.catch_warnings():
@@ -181,29 +181,29 @@ def test_absent_files_are_downloaded_once(tmp_path, archive):
     np.testing.assert_array_equal(first.data, again.data)
 
 
-def test_a_download_that_does_not_have_its_checksum_is_refused(tmp_path, archive):
+def test_a_download_with_a_wrong_checksum_is_refused(tmp_path, archive):
     archive.checksums["plane-data.csv"] = "0" * 32
     with pytest.raises(OSError, match=r"plane-data.csv could not be downloaded"):
         fetch_us_flights_2008(data_home=tmp_path)
     assert not (tmp_path / "plane-data.csv").exists()
 
 
-def test_a_network_that_is_out_of_reach_says_what_to_do(tmp_path, monkeypatch):
+def test_without_a_network_an_error_says_what_to_do(tmp_path, monkeypatch):
     def unreachable(*_, **__):
         raise OSError("no route")
 
     monkeypatch.setattr("pooch.downloaders.doi_to_url", unreachable)
-    with pytest.raises(OSError, match=r"get it by hand, and name the folder"):
+    with pytest.raises(OSError, match=r"download it by hand, and pass its folder"):
         fetch_us_flights_2008(data_home=tmp_path)
 
 
-def test_the_known_digest_is_that_of_the_real_flights(data_directory):
+def test_the_real_flights_have_the_known_digest(data_directory):
     X, y = fetch_us_flights_2008(data_home=data_directory, order="file", return_X_y=True)
     assert X.shape == (2_055_733, 8)
-    assert _digest(np.column_stack([X, y]).astype(np.int16)) == KNOWN_DIGEST
+    assert digest(np.column_stack([X, y]).astype(np.int16)) == KNOWN_DIGEST
 
 
-def test_real_flights_by_aircraft_are_in_the_order_of_the_literature(data_directory):
+def test_the_real_flights_by_aircraft_have_the_order_of_the_literature(data_directory):
     table = pyarrow.parquet.read_table(data_directory / "us_flights_2008_jan_apr.parquet")
     y = fetch_us_flights_2008(data_home=data_directory, return_X_y=True)[1]
     np.testing.assert_array_equal(y, table["arr_delay"].to_numpy())

@@ -1,4 +1,4 @@
-"""The ``mondrian`` command: one file for each subcommand."""
+"""The ``mondrian`` command. Each subcommand has a file of its own."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""``mondrian evaluate``: how good a model is on rows with known labels."""
+"""``mondrian evaluate``: score a model on rows with known labels."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -11,41 +11,45 @@ from .common import (
     Delimiter,
     Jobs,
     Json,
+    check_can_save,
+    errors_as_messages,
     fail,
-    faults_told,
     messages,
-    refuse_inputs,
-    show,
+    print_result,
+    refuse_to_overwrite,
     tell,
 )
 
+if TYPE_CHECKING:
+    from mondrian_forest.tables import TableForest
+
 
 def evaluate(
-    model: Annotated[Path, typer.Argument(help="A model file of mondrian fit.")],
+    model: Annotated[Path, typer.Argument(help="Model file that mondrian fit has written.")],
     table: Annotated[
-        Path, typer.Argument(help="Rows with the target that the model has not seen.")
+        Path, typer.Argument(help="Table with the target, and with rows that the model never saw.")
     ],
     report: Annotated[
-        Path | None, typer.Option(help="Write a report with pictures: one HTML file.")
+        Path | None, typer.Option(help="Write a report with plots, as one HTML file.")
     ] = None,
     most_rows: Annotated[
-        int, typer.Option(min=2, help="Of a larger table, so many rows are drawn at random.")
+        int, typer.Option(min=2, help="Evaluate on a random sample of at most this many rows.")
     ] = 20_000,
     delimiter: Delimiter = None,
     jobs: Jobs = -1,
     json: Json = False,
 ) -> None:
-    """Score a model: RMSE, NLPD, CRPS, coverage of intervals.
+    """Score a model: RMSE, NLPD, CRPS and coverage of intervals.
 
-    Use rows that the model has not seen, or the scores flatter it.
+    Use rows that the model has not learned. On rows that it knows, the scores are too good.
 
     Example: mondrian evaluate houses.mf sold_since.csv --report report.html
     """
-    if report is not None and not (report.parent.is_dir() and not report.is_dir()):
-        fail(f"The report cannot be saved as {str(report)!r}: name a file in a folder.")
-    refuse_inputs(report, (model, table))
-    with faults_told(), messages().status("Loading ...") as status:
-        from mondrian_forest.io.replace import check_replaceable, replacing
+    if report is not None:
+        check_can_save("report", report)
+    refuse_to_overwrite((model, table), report)
+    with errors_as_messages(), messages().status("Loading ...") as status:
+        from mondrian_forest.io.replace import check_replaceable
         from mondrian_forest.metrics import summary
         from mondrian_forest.tables import TableFile, TableForest
         from mondrian_forest.tables.files import sample_rows
@@ -56,22 +60,28 @@ def evaluate(
         known.forest.set_params(n_jobs=jobs)
         file = TableFile(table, delimiter=delimiter, columns=known.columns)
         rows, n_rows = sample_rows(map(known.encoder.typed, file.batches()), most_rows)
-        status.update("Evaluating ...")
         if len(rows) < 2:
             fail(f"{str(table)!r} has too few rows to evaluate on: {len(rows)}.")
+        status.update("Evaluating ...")
         scores = summary(known.encoder.labels(rows), known.predict_distribution(rows))
-        show({"rows": n_rows, "rows evaluated": len(rows), **scores}, json)
+        print_result({"rows": n_rows, "rows evaluated": len(rows), **scores}, json)
         if report is not None:
             status.update("Drawing ...")
-            try:
-                import matplotlib
-            except ModuleNotFoundError:
-                fail("A report needs matplotlib: pip install 'mondrian-forest[plot]'.")
-            matplotlib.use("Agg")
-            from mondrian_forest.report import report as written
-
-            page = written(known, rows, title=f"{model.name} on {table.name}")
-            with replacing(report) as unfinished:
-                unfinished.write_text(page, encoding="utf-8")
+            _write_report(report, known, rows, title=f"{model.name} on {table.name}")
     if report is not None:
         tell(f"Report: {report}")
+
+
+def _write_report(path: Path, model: TableForest, rows: Any, *, title: str) -> None:
+    from mondrian_forest.io.replace import replacing
+
+    try:
+        import matplotlib
+    except ModuleNotFoundError:
+        fail("A report needs matplotlib: pip install 'mondrian-forest[plot]'.")
+    matplotlib.use("Agg")
+    from mondrian_forest.report import report
+
+    page = report(model, rows, title=title)
+    with replacing(path) as unfinished:
+        unfinished.write_text(page, encoding="utf-8")

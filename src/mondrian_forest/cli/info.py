@@ -1,4 +1,4 @@
-"""``mondrian info``: what is inside a model file."""
+"""``mondrian info``: show what is inside a model file."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from typing import Annotated
 
 import typer
 
-from .common import Json, faults_told, show
+from .common import Json, errors_as_messages, print_result
 
 
 def info(
-    model: Annotated[Path, typer.Argument(help="A model file.")],
+    model: Annotated[Path, typer.Argument(help="Model file.")],
     json: Json = False,
 ) -> None:
-    """Tell what a model file holds: rows seen, columns, trees, hyperparameters, sizes.
+    """Show what a model file contains: rows seen, columns, trees, hyperparameters, sizes.
 
     Example: mondrian info houses.mf
     """
-    with faults_told():
+    with errors_as_messages():
         from mondrian_forest.tables.model import describe
 
-        show(describe(model), json)
+        print_result(describe(model), json)

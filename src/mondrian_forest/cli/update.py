@@ -21,61 +21,67 @@ from .common import (
     Delimiter,
     Jobs,
     Json,
+    errors_as_messages,
     fail,
-    faults_told,
     messages,
+    print_result,
     progress_shown,
-    refuse_inputs,
-    show,
+    refuse_to_overwrite,
 )
 
 
 def update(
-    model: Annotated[Path, typer.Argument(help="A model file of mondrian fit.")],
-    table: Annotated[Path, typer.Argument(help="New rows, with the target.")],
+    model: Annotated[Path, typer.Argument(help="Model file that mondrian fit has written.")],
+    table: Annotated[Path, typer.Argument(help="Table with the new rows and the target.")],
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Another model file; default: the same.")
+        Path | None,
+        typer.Option(
+            "--output", "-o", help="Model file to write; by default the old one is replaced."
+        ),
     ] = None,
     batch_rows: BatchRows = 100_000,
     delimiter: Delimiter = None,
     jobs: Jobs = -1,
     json: Json = False,
 ) -> None:
-    """Learn more rows, in place and in one step: a crash leaves the old model.
+    """Learn more rows and replace the model file.
+
+    The file is replaced in one step at the end. After a crash the old model is still there.
 
     Example: mondrian update houses.mf sold_this_week.csv
     """
-    refuse_inputs(output, [table])
-    with faults_told(), _alone(model if output is None else output):
+    written = model if output is None else output
+    refuse_to_overwrite([table], output)
+    with errors_as_messages(), _locked(written):
         with messages().status("Loading ..."):
             from mondrian_forest.io.replace import check_replaceable
             from mondrian_forest.tables import TableFile, TableForest
 
-        check_replaceable(output or model)
+        check_replaceable(written)
         known = TableForest.load(model)
         known.forest.set_params(n_jobs=jobs)
         file = TableFile(table, delimiter=delimiter, columns=known.columns)
-        before = known.forest.n_samples_seen_
+        n_before = known.forest.n_samples_seen_
         start = perf_counter()
         with progress_shown("Learning", file.n_rows) as progress:
             for batch in file.batches(batch_rows):
                 known.partial_fit(batch)
                 progress.advance(progress.task_ids[0], len(batch))
             progress.update(progress.task_ids[0], description="Saving")
-            known.save(output or model)
+            known.save(written)
         n_rows = known.forest.n_samples_seen_
-        found = {
-            "rows learned": n_rows - before,
+        result = {
+            "rows learned": n_rows - n_before,
             "rows": n_rows,
             "seconds": perf_counter() - start,
-            "model": str(output or model),
+            "model": str(written),
         }
-        show(found, json)
+        print_result(result, json)
 
 
 @contextmanager
-def _alone(model: Path) -> Iterator[None]:
-    """Keep other updates away meanwhile: the one that ends last would undo the others."""
+def _locked(model: Path) -> Iterator[None]:
+    """Lock a model file against other updates: the last one to finish would undo the others."""
     if fcntl is None or not model.is_file():
         yield
         return
@@ -86,8 +92,9 @@ def _alone(model: Path) -> Iterator[None]:
         except BlockingIOError:
             is_free = False
         except OSError:
-            pass  # not every file system has locks
-        # If another update has just ended, this is the lock of the file that it replaced.
+            pass  # some file systems have no locks
+        # Another update may have replaced the file between opening and locking it. Then this lock
+        # is on the old file.
         if not (is_free and os.path.samestat(os.fstat(file.fileno()), os.stat(model))):
-            fail(f"{str(model)!r} is being updated by another process: wait until it has ended.")
+            fail(f"{str(model)!r} is being updated by another process: wait until it has finished.")
         yield

@@ -1,4 +1,4 @@
-"""Data to try things on."""
+"""Data sets for examples, tests and the experiments of the paper."""
 
 from .ep_messages import load_ep_messages
 from .generators import make_gap_wave

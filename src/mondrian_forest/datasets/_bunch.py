@@ -1,4 +1,4 @@
-"""What all loaders return: scikit-learn's Bunch, with arrays or a pandas frame."""
+"""The result of a loader: scikit-learn's Bunch, with arrays or a pandas frame."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ EXTRA = "pip install 'mondrian-forest[datasets]'"
 
 
 def needed(module: str, purpose: str) -> ModuleType:
-    """Import a module of the extra, or say how to get it."""
+    """Import a module of the extra ``datasets``, or say how to install it."""
     try:
         return import_module(module)
     except ImportError as error:
@@ -31,7 +31,7 @@ def bunch(
     return_X_y: bool,
     as_frame: bool,
 ) -> Any:
-    """Return a data set the way that the loaders of scikit-learn do."""
+    """Return a data set in the form that scikit-learn's loaders use."""
     data: Any = X
     target: Any = y
     frame = None

@@ -1,4 +1,4 @@
-"""Messages of expectation propagation: the data of the paper's Figure 2."""
+"""Messages of expectation propagation: the data set of the paper's Figure 2."""
 
 from __future__ import annotations
 
@@ -15,34 +15,35 @@ DESCRIPTION = """\
 Messages of expectation propagation at a logistic factor.
 
 The factor z = 1 / (1 + exp(-x)) receives a Gaussian message for x and a Beta message for z, and
-sends a Gaussian message back. A row is one pair of incoming messages; the features are the mean
-(x1) and the logarithm of the precision (x2) of the Gaussian one, the target is the mean of the
-tilted distribution. There are 4,012 training rows and two test sets of 500 rows each on lines that
-leave the region of the training rows: the red one stays near, the blue one goes far.
+sends a Gaussian message back. A row is one pair of incoming messages. The features are the mean
+(x1) and the logarithm of the precision (x2) of the Gaussian message. The target is the mean of the
+tilted distribution. There are 4,012 training rows and two test sets of 500 rows each. The rows of a
+test set lie on a line that leaves the region of the training rows: the red line stays near, the
+blue line goes far.
 
 Source: Jitkrittum et al., Kernel-Based Just-In-Time Learning for Passing Expectation Propagation
 Messages (UAI 2015), file demo_uncertainty_msgs3.mat of github.com/wittawatj/kernel-ep, MIT licence,
 copyright 2014-2015 Wittawat Jitkrittum (the notice is in ep_messages.LICENSE beside the data). The
-targets of the training rows are those published there, drawn by importance sampling; those of the
-test rows were computed by quadrature. Numbers are rounded to ten significant digits.
+targets of the training rows are the published ones, estimated by importance sampling. The targets
+of the test rows were computed by quadrature. Numbers are rounded to ten significant digits.
 """
 
 
 def load_ep_messages(
     subset: Subset = "train", *, return_X_y: bool = False, as_frame: bool = False
 ) -> Any:
-    """Load messages of expectation propagation, with two test sets that leave the data.
+    """Load messages of expectation propagation, with two test sets away from the training rows.
 
-    They are the data of the paper's Figure 2, and ship with the package.
+    This is the data set of the paper's Figure 2. It is part of the package.
 
     Parameters
     ----------
     subset : {"train", "test_red", "test_blue"}, default="train"
-        4,012 training rows, or 500 test rows that stay near them (red) or go far from them (blue).
+        4,012 training rows, or 500 test rows that stay near them (red) or go far away (blue).
     return_X_y : bool, default=False
         Return ``(data, target)`` instead of a Bunch.
     as_frame : bool, default=False
-        Return pandas objects.
+        Return pandas objects instead of arrays.
 
     Returns
     -------

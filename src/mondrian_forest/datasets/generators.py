@@ -1,4 +1,4 @@
-"""Generated data sets whose truth is known."""
+"""Generated data sets with a known truth."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from sklearn.utils import check_random_state
 def make_gap_wave(
     n_samples: int = 300, *, noise: float = 0.15, random_state: Any = None
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Generate a noisy wave over one feature, with a gap in the data.
+    """Generate a noisy wave over one feature, with a region without data.
 
-    The feature lies in [-3, -1] or [1, 3], never between, and ``y = sin(2 x) + x / 2`` plus
-    Gaussian noise: a good predictive distribution is narrow on both sides and wide in the gap.
+    The feature lies in [-3, -1] or in [1, 3]. The label is ``sin(2 x) + x / 2`` plus Gaussian
+    noise. A good predictive distribution is narrow where there are data, and wide between -1 and 1.
 
     Parameters
     ----------
@@ -38,9 +38,9 @@ def make_gap_wave(
     ((50, 1), (50,))
     """
     if not isinstance(n_samples, Integral) or n_samples < 1:
-        raise ValueError(f"n_samples must be an integer of at least 1, got {n_samples!r}.")
+        raise ValueError(f"n_samples must be a positive integer, got {n_samples!r}.")
     if not (isinstance(noise, Real) and 0 <= noise < np.inf):
-        raise ValueError(f"noise must be a number from 0 on, got {noise!r}.")
+        raise ValueError(f"noise must be a finite number of at least 0, got {noise!r}.")
     random = check_random_state(random_state)
     x = random.uniform(-2.0, 2.0, n_samples)
     x += np.copysign(1.0, x)

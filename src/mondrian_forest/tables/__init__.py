@@ -1,8 +1,9 @@
-"""Tables as people have them: files with dates, text and missing values, for forests."""
+"""Tables in files, with dates, text and missing values, as input for forests."""
 
-from .encode import TableEncoder
-from .files import TableFile, TableWriter
+from .encoding import TableEncoder
+from .errors import TableError
+from .files import TableFile
 from .model import TableForest
-from .texts import TableError
+from .writer import TableWriter
 
 __all__ = ["TableEncoder", "TableError", "TableFile", "TableForest", "TableWriter"]

@@ -1,4 +1,4 @@
-"""pyarrow, or a sentence that says what to install."""
+"""Imports pyarrow, or says what to install."""
 
 try:
     import pyarrow

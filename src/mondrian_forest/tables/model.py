@@ -1,9 +1,9 @@
-"""A forest together with how it reads tables, in one model file."""
+"""A forest together with the encoding of its tables, in one model file."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,12 +15,12 @@ from .._forest.sharing import state_of
 from ..distribution import PredictiveDistribution
 from ..forest import MondrianForestRegressor
 from ..io.container import ModelFileError
-from .encode import TableEncoder
+from .encoding import TableEncoder
 
 
-def quantile_name(level: float) -> str:
-    """Return the name of the column of a quantile."""
-    return f"q{level:.12g}"
+def predicted_names(std: bool, quantiles: Iterable[float]) -> list[str]:
+    """Return the names of the columns that ``TableForest.predict`` returns."""
+    return ["prediction", *(["std"] if std else []), *(f"q{level:.12g}" for level in quantiles)]
 
 
 class TableForest:
@@ -29,8 +29,9 @@ class TableForest:
     Parameters
     ----------
     forest : MondrianForestRegressor
+        A fitted forest.
     encoder : TableEncoder
-        How tables become features.
+        Turns tables into the features that the forest was fitted to.
 
     Examples
     --------
@@ -59,7 +60,7 @@ class TableForest:
         random_state: int = 0,
         **parameters: Any,
     ) -> TableForest:
-        """Decide how tables are read, and fit a forest.
+        """Decide how tables are encoded, and fit a forest.
 
         Parameters
         ----------
@@ -67,16 +68,20 @@ class TableForest:
         target : str
             The column of labels.
         columns : sequence of str, default=None
-            Which columns to learn from. None: all others.
+            Columns to learn from. If None, all except the target.
         impute : bool, default=False
-            Fill missing values with medians; without it they are refused.
+            Fill missing values with medians. If False, they are refused.
         text : sequence of str, default=()
             Columns that are text, even if their values look like numbers or dates.
         missing : sequence of str, default=()
-            What stands for a missing value, such as ``?``, now and from then on.
+            Texts that mark a missing value, such as ``?``, in this table and in later ones.
         random_state : int, default=0
         **parameters
-            Those of the forest.
+            Parameters of ``MondrianForestRegressor``.
+
+        Returns
+        -------
+        TableForest
         """
         encoder, X, y = TableEncoder.learn(
             table,
@@ -92,11 +97,11 @@ class TableForest:
 
     @property
     def columns(self) -> list[str]:
-        """The columns that learning needs: those of the features, and the target."""
+        """The columns that learning needs: those of the features, then the target."""
         return [*(column.name for column in self.encoder.columns), self.encoder.target]
 
     def partial_fit(self, table: Any) -> TableForest:
-        """Learn more rows. What a text stands for stays as it was."""
+        """Learn more rows. The encoding stays as it is."""
         X, y = self.encoder.features(table), self.encoder.labels(table)
         if len(y) > 0:
             self.forest.partial_fit(X, y)
@@ -110,68 +115,44 @@ class TableForest:
     def predict(
         self, table: Any, *, std: bool = False, quantiles: ArrayLike = ()
     ) -> dict[str, NDArray[np.float64]]:
-        """Predict columns: ``prediction``, ``std`` on request, and ``q0.05`` for a quantile.
+        """Predict columns: ``prediction``, ``std`` if asked for, and ``q0.05`` for a quantile.
 
-        They are found block by block, so that it takes little memory.
+        It takes little memory: no predictive distribution of all rows is kept.
         """
         X = self.encoder.features(table)
         levels = np.asarray(quantiles, dtype=np.float64).ravel()
+        names = predicted_names(std, levels)
         if len(X) == 0:
-            names = ["prediction", *(["std"] if std else []), *map(quantile_name, levels)]
             return {name: np.empty(0) for name in names}
         mean, deviation = self.forest.predict(X, return_std=True)
-        found = {"prediction": np.asarray(mean)}
+        values = [np.asarray(mean)]
         if std:
-            found["std"] = np.asarray(deviation)
+            values.append(np.asarray(deviation))
         if len(levels) > 0:
-            values = self.forest.predict_quantiles(X, levels)
-            found |= {quantile_name(q): values[:, k] for k, q in enumerate(levels)}
-        return found
+            values.extend(self.forest.predict_quantiles(X, levels).T)
+        return dict(zip(names, values, strict=True))
 
     def save(self, path: str | os.PathLike[str], *, rows: bool = True) -> None:
-        """Write forest and encoding to a model file; see ``MondrianForestRegressor.save``."""
+        """Save the forest and the encoding; see ``MondrianForestRegressor.save``."""
         save_forest(self.forest, path, rows=rows, table=self.encoder.to_json())
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], *, mmap: bool = False) -> TableForest:
-        """Open a file that ``save`` has written; see ``MondrianForestRegressor.load``."""
+        """Load a file that ``save`` has written; see ``MondrianForestRegressor.load``."""
         forest, text = load_forest(MondrianForestRegressor, path, mmap=mmap)
         if text is None:
             raise ModelFileError(
-                f"{os.fspath(path)!r} does not say how to read tables: it was saved by a forest "
-                "that was fitted to arrays."
+                f"{os.fspath(path)!r} does not say how to read tables: its forest was fitted to "
+                "arrays."
             )
-        return cls(forest, _encoder(path, text, forest))
-
-
-def _encoder(
-    path: str | os.PathLike[str], text: str, forest: MondrianForestRegressor
-) -> TableEncoder:
-    """Return the encoder that the description in a model file stands for."""
-    try:
-        encoder = TableEncoder.from_json(text)
-        if len(encoder.feature_names) != forest.n_features_in_:
-            raise ValueError("its columns are not those of its forest")
-    except ValueError as error:
-        raise ModelFileError(f"{os.fspath(path)!r} is no sound model file: {error}.") from None
-    return encoder
+        return cls(forest, _read_encoder(path, text, forest))
 
 
 def describe(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Return what a model file holds, of a table or of arrays."""
+    """Return what a model file contains. Its forest may be fitted to a table or to arrays."""
     forest, text = load_forest(MondrianForestRegressor, path, mmap=True)
-    encoder = None if text is None else _encoder(path, text, forest)
-    named = getattr(forest, "feature_names_in_", None)
-    names = (
-        encoder.feature_names
-        if encoder is not None
-        else [f"feature {f}" for f in range(forest.n_features_in_)]
-        if named is None
-        else list(named)
-    )
-    state = state_of(forest)
-    low, high = state.seen_range
-    sizes = [len(tree.nodes) for tree in forest.trees_]
+    encoder = None if text is None else _read_encoder(path, text, forest)
+    trees, state = forest.trees_, state_of(forest)
     found: dict[str, Any] = {
         "file bytes": os.stat(path).st_size,
         "rows seen": forest.n_samples_seen_,
@@ -181,23 +162,53 @@ def describe(path: str | os.PathLike[str]) -> dict[str, Any]:
         found |= {
             "target": encoder.target,
             "columns": {column.name: column.kind for column in encoder.columns},
-            "impute": encoder.fills_gaps,
+            "impute": encoder.impute,
             "missing": encoder.missing,
         }
-    return found | {
+    return (
+        found
+        | _describe_features(forest, encoder)
+        | {
+            "trees": len(trees),
+            "nodes": sum(tree.n_nodes for tree in trees),
+            "depth": max(tree.depth for tree in trees),
+            "posterior": posterior_of(forest.posterior).name,
+            "min_samples_split": forest.min_samples_split_,
+            "candidate splits": state.growth.n_candidate_splits,
+            "spread": [float(factor) for factor in forest.spread_.factor],
+            "trend": forest.trend or "none",
+            **state.model._asdict(),
+        }
+    )
+
+
+def _describe_features(
+    forest: MondrianForestRegressor, encoder: TableEncoder | None
+) -> dict[str, Any]:
+    """Return the number of features, and the range and importance of each."""
+    unnamed = [f"feature {number}" for number in range(forest.n_features_in_)]
+    names = getattr(forest, "feature_names_in_", unnamed)
+    if encoder is not None:
+        names = encoder.feature_names
+    low, high = state_of(forest).seen_range
+    return {
         "features": len(names),
         "ranges": {name: [float(low[f]), float(high[f])] for f, name in enumerate(names)},
         "importances": {
             name: float(share)
             for name, share in zip(names, forest.feature_importances_, strict=True)
         },
-        "trees": len(sizes),
-        "nodes": int(np.sum(sizes)),
-        "depth": int(state.grove.depth),
-        "posterior": posterior_of(forest.posterior).name,
-        "min_samples_split": forest.min_samples_split_,
-        "candidate splits": state.growth.n_candidate_splits,
-        "spread": [float(factor) for factor in forest.spread_.factor],
-        "trend": forest.trend or "none",
-        **{name: float(value) for name, value in state.model._asdict().items()},
     }
+
+
+def _read_encoder(
+    path: str | os.PathLike[str], text: str, forest: MondrianForestRegressor
+) -> TableEncoder:
+    """Return the encoder that a model file describes."""
+    try:
+        encoder = TableEncoder.from_json(text)
+        if len(encoder.feature_names) != forest.n_features_in_:
+            raise ValueError("its columns are not those of its forest")
+    except ValueError as error:
+        raise ModelFileError(f"{os.fspath(path)!r} is no sound model file: {error}.") from None
+    return encoder

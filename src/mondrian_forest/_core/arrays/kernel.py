@@ -55,6 +55,12 @@ def reordering_kernel(function: Function) -> Function:
     return _compiled(function, fastmath={"reassoc", "contract"})
 
 
+def has_cached_code(function: Callable[..., object]) -> bool:
+    """Tell whether compiled code of a kernel is in the cache on disk."""
+    cache = getattr(function, "_cache", None)
+    return isinstance(cache, _Cache) and cache.holds_code()
+
+
 def _compiled(function: Function, **options: Any) -> Function:
     dispatcher = numba.njit(nogil=True, error_model="numpy", **options)(function)
     if IS_COMPILED:
@@ -72,6 +78,14 @@ def _cache_of(function: Callable[..., object]) -> Any:
 
 class _Cache(FunctionCache):  # type: ignore[misc]
     """Numba's cache on disk. A fault of the cache costs a compilation, never a fit."""
+
+    def holds_code(self) -> bool:
+        """Tell whether there is compiled code of the current source, for any types."""
+        try:
+            # Numba has no public way to ask.
+            return len(self._cache_file._load_index()) > 0  # noqa: SLF001
+        except Exception:  # a damaged file: unpickling it can raise anything
+            return False
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         try:

@@ -1,0 +1,140 @@
+"""The sections of a report. Each is a function that yields pieces of HTML."""
+
+from __future__ import annotations
+
+import base64
+import io
+import warnings
+from collections.abc import Iterator
+from html import escape
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .. import metrics, plots
+from .._printable import as_label, printable
+from ..distribution import PredictiveDistribution
+from ..tables import TableForest
+
+_LONGEST_NAME = 60
+_MOST_FEATURES = 20
+_MOST_ROWS_FOR_BANDS = 300
+_SCORES = {
+    "rmse": ("RMSE", "root of the mean squared error of the predicted mean"),
+    "nlpd": ("NLPD", "mean negative log density of the labels"),
+    "crps": ("CRPS", "like a mean absolute error, of whole distributions"),
+    "coverage_90": ("inside 90%", "share of labels in their 90% interval"),
+    "width_90": ("width of 90%", "mean width of these intervals"),
+    "worst_coverage_error": ("coverage error", "largest, of intervals of 10% to 90%"),
+}
+
+
+class Evaluation(NamedTuple):
+    """A model, the rows that it is evaluated on, and its prediction for them."""
+
+    model: TableForest
+    X: NDArray[np.float64]
+    y: NDArray[np.float64]
+    prediction: PredictiveDistribution
+
+    @property
+    def target(self) -> str:
+        """Name of the target, short enough to be shown."""
+        return _short(self.model.encoder.target)
+
+
+def scores(evaluation: Evaluation) -> Iterator[str]:
+    """Yield the scores as numbers, with their meanings."""
+    values = metrics.summary(evaluation.y, evaluation.prediction)
+    yield "<h2>Scores</h2><div class=scores>"
+    for name, (heading, meaning) in _SCORES.items():
+        yield f'<div title="{escape(meaning)}">{heading}<b>{values[name]:.4g}</b></div>'
+    yield "</div>"
+    yield (
+        f'<p class="note">In units of {escape(evaluation.target)}, whose standard deviation is '
+        f"{np.std(evaluation.y):.4g} here. "
+        + " ".join(f"{heading}: {meaning}." for heading, meaning in _SCORES.values())
+        + "</p>"
+    )
+
+
+def calibration(evaluation: Evaluation) -> Iterator[str]:
+    """Yield the calibration table, the reliability diagram and the PIT histogram."""
+    y, prediction = evaluation.y, evaluation.prediction
+    yield "<h2>Do the intervals hold what they promise?</h2><div class=wide><table>"
+    yield "<tr><th>interval</th><th>labels inside</th><th>difference</th></tr>"
+    for level, observed, error in zip(*metrics.calibration_table(y, prediction), strict=True):
+        yield f"<tr><td>{level:.0%}</td><td>{observed:.1%}</td><td>{error:+.1%}</td></tr>"
+    yield "</table></div>"
+    yield _picture(
+        plots.ReliabilityDisplay.from_predictions(y, prediction),
+        "Reliability: share of labels inside central intervals. Above the diagonal, they are wider "
+        "than need be; below, too narrow.",
+    )
+    yield _picture(
+        plots.PITDisplay.from_predictions(y, prediction),
+        "Where in their distribution the labels fall. Flat is right; a hill says too wide, a bowl "
+        "too narrow.",
+    )
+
+
+def errors(evaluation: Evaluation) -> Iterator[str]:
+    """Yield the plot of errors against predicted standard deviations."""
+    yield "<h2>Does the model know where it errs?</h2>"
+    yield _picture(
+        plots.ErrorDisplay.from_predictions(evaluation.y, evaluation.prediction),
+        "Errors against the predicted standard deviation.",
+    )
+
+
+def features(evaluation: Evaluation) -> Iterator[str]:
+    """Yield the importances of the features, and prediction bands along the first of them."""
+    model = evaluation.model
+    names = [_short(name) for name in model.encoder.feature_names]
+    importances = model.forest.feature_importances_
+    order = np.argsort(-importances)[:_MOST_FEATURES]
+    yield "<h2>What the prediction depends on</h2>"
+    yield "<div class=wide><table><tr><th>feature</th><th>rate of cuts</th><th></th></tr>"
+    for f in order:
+        width = 12.0 * importances[f] / importances.max()
+        bar = f'<div class="bar" style="width:{width:.2f}rem"></div>'
+        yield (
+            f"<tr><td>{escape(names[f])}</td><td>{importances[f]:.1%}</td>"
+            f'<td style="text-align:left;width:12rem">{bar}</td></tr>'
+        )
+    yield "</table></div>"
+    first = int(order[0])
+    some = np.random.default_rng(0).permutation(len(evaluation.y))[:_MOST_ROWS_FOR_BANDS]
+    display = plots.PredictionBandDisplay.from_estimator(
+        model.forest, evaluation.X[some], feature=first
+    )
+    display.ax_.set(xlabel=as_label(names[first]), ylabel=as_label(evaluation.target))
+    yield _picture(
+        display,
+        f"Prediction along {names[first]}, all other features as in a typical row. The bands "
+        "widen where the model has no data.",
+    )
+
+
+def _short(name: str) -> str:
+    """Return a name with escapes, and not wider than a plot."""
+    name = printable(name)
+    return name if len(name) <= _LONGEST_NAME else name[: _LONGEST_NAME - 3] + "..."
+
+
+def _picture(display: Any, text: str) -> str:
+    """Return a display as a picture inside the page, with a text below it."""
+    import matplotlib.pyplot as plt
+
+    content = io.BytesIO()
+    with warnings.catch_warnings():
+        # Names of columns may be in scripts that matplotlib's font does not have.
+        warnings.filterwarnings("ignore", "Glyph .* missing from")
+        display.figure_.savefig(content, format="png", dpi=120, bbox_inches="tight")
+    plt.close(display.figure_)
+    code = base64.b64encode(content.getvalue()).decode()
+    words = escape(text)
+    return (
+        f'<p><img alt="{words}" src="data:image/png;base64,{code}"></p><p class="note">{words}</p>'
+    )
