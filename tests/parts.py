@@ -4,6 +4,7 @@ import numpy as np
 
 from mondrian_forest._core.arrays.vector import padded_width
 from mondrian_forest._core.growth.learn import allocate_grove
+from mondrian_forest._core.growth.sample import Growth
 from mondrian_forest._core.growth.top import (
     CLOSED,
     LEAF,
@@ -21,12 +22,11 @@ from mondrian_forest._core.growth.top import (
 def grow_in_parts(rows, labels, sizes, settings, seed, most_rows, *, forgets_time=False):
     """Return top, tree and row order of a tree over parts of the given sizes."""
     n_features = rows.shape[1]
+    growth = Growth(settings.min_samples_split, settings.n_candidate_splits, settings.lifetime)
     top = Top(
         seed,
         n_features,
-        settings.min_samples_split,
-        settings.lifetime,
-        settings.n_candidate_splits,
+        growth,
         most_rows,
     )
     ends = np.cumsum(sizes)
@@ -70,9 +70,7 @@ def grow_in_parts(rows, labels, sizes, settings, seed, most_rows, *, forgets_tim
                 padded,
                 labels[chosen],
                 0.0 if forgets_time else top.start_time[block],
-                settings.min_samples_split,
-                settings.lifetime,
-                settings.n_candidate_splits,
+                growth,
                 top.random_state(block),
                 allocate_grove(1, len(chosen), n_features, is_linked=False).room(0),
             )

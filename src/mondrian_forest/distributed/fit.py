@@ -28,6 +28,7 @@ from .._core.growth.learn import (
     log_likelihood,
     renew,
 )
+from .._core.growth.sample import Growth
 from .._core.growth.top import (
     CLOSED,
     LEAF,
@@ -300,13 +301,12 @@ class _Fit:
         forest = self.forest
         seeds = [tuple(int(word) for word in state) for state in forest._random_states]
         settings = forest._settings
+        growth = Growth(settings.min_samples_split, settings.n_candidate_splits, settings.lifetime)
         tops = [
             Top(
                 seed,
                 n_features,
-                settings.min_samples_split,
-                settings.lifetime,
-                settings.n_candidate_splits,
+                growth,
                 self.block_rows,
             )
             for seed in seeds

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from .._core.arrays.vector import padded_width
 from .._core.features import scale_rows, survey_features, survey_labels
 from .._core.growth.learn import Settings, allocate_grove
+from .._core.growth.sample import Growth
 from .._core.growth.top import (
     Candidates,
     Cuts,
@@ -218,9 +219,7 @@ def grow_group(
             rows[:size],
             labels[:size],
             start_time,
-            settings.min_samples_split,
-            settings.lifetime,
-            settings.n_candidate_splits,
+            Growth(settings.min_samples_split, settings.n_candidate_splits, settings.lifetime),
             random_state.copy(),
             room,
         )

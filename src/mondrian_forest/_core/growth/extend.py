@@ -42,6 +42,7 @@ from ..labels.posterior import (
     tally_labels,
 )
 from .sample import (
+    Growth,
     Scratch,
     allocate_scratch,
     divide,
@@ -612,9 +613,7 @@ def _sample_subtree(
         numbers,
         labels,
         start_time,
-        min_samples_split,
-        n_candidate_splits,
-        lifetime,
+        Growth(min_samples_split, n_candidate_splits, lifetime),
         random_state,
         tree,
         root,

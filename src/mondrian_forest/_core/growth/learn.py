@@ -29,7 +29,7 @@ from ..labels.posterior import (
     tally_labels,
 )
 from .extend import extend_trees
-from .sample import link_rows, sample_tree
+from .sample import Growth, link_rows, sample_tree
 
 MOST_CANDIDATES = 2**15
 """Cuts to choose from; more make no difference."""
@@ -151,9 +151,7 @@ def learn_batch(
     grove.sizes[number] = sample_tree(
         rows,
         labels,
-        settings.min_samples_split,
-        settings.n_candidate_splits,
-        settings.lifetime,
+        Growth(settings.min_samples_split, settings.n_candidate_splits, settings.lifetime),
         random_state,
         room,
         order,

@@ -22,7 +22,7 @@ from ..arrays.rng import exponential
 from ..arrays.tree import NO_CHILD, NODE, TALLY, Tree
 from ..labels.posterior import merge_tallies, order_labels, tally_labels
 from ..moments import MomentArrays, Moments, add_label, merge_arrays
-from .sample import sample_alone, sample_cut
+from .sample import Growth, sample_alone, sample_cut
 
 WAITING, INNER, LEAF, CLOSED = range(4)
 """What a block of the top is: not decided yet, cut, a leaf of the tree, the root of a subtree."""
@@ -178,8 +178,7 @@ class Top:
     seed : sequence of int
         Of the tree.
     n_features : int
-    min_samples_split, lifetime, n_candidates
-        As for ``sample_block``.
+    growth : Growth
     most_rows : int
         Blocks with at most so many rows are closed.
     """
@@ -188,15 +187,11 @@ class Top:
         self,
         seed: tuple[int, ...],
         n_features: int,
-        min_samples_split: int,
-        lifetime: float,
-        n_candidates: int,
+        growth: Growth,
         most_rows: int,
     ) -> None:
         self.seed = seed
-        self.min_samples_split = min_samples_split
-        self.lifetime = lifetime
-        self.n_candidates = n_candidates
+        self.growth = growth
         self.most_rows = most_rows
         self.kind = [WAITING]
         self.left = [NO_CHILD]
@@ -278,7 +273,7 @@ class Top:
         """Say what a block is; return cuts if it is to be cut."""
         count = int(self.reports.n_rows[block])
         extent = total_extent(self.reports.boxes, block) if count > 0 else 0.0
-        if count < self.min_samples_split or extent == 0.0:
+        if count < self.growth.min_samples_split or extent == 0.0:
             self.kind[block] = LEAF
             return None
         if count <= self.most_rows:
@@ -286,13 +281,14 @@ class Top:
             return None
         state = self.random_state(block)
         time = self.start_time[block] + exponential(state, extent)
-        if time >= self.lifetime:
+        if time >= self.growth.lifetime:
             self.kind[block] = LEAF
             return None
         self.kind[block] = INNER
         self.split_time[block] = time
         return [
-            sample_cut(state, self.reports.boxes, block, extent) for _ in range(self.n_candidates)
+            sample_cut(state, self.reports.boxes, block, extent)
+            for _ in range(self.growth.n_candidate_splits)
         ]
 
     def _add_children(self, block: int) -> None:
@@ -329,9 +325,7 @@ def grow_subtree(
     rows: NDArray[np.float32],
     labels: NDArray[np.float64],
     start_time: float,
-    min_samples_split: int,
-    lifetime: float,
-    n_candidates: int,
+    growth: Growth,
     random_state: NDArray[np.uint64],
     room: Tree,
 ) -> tuple[Subtree, NDArray[np.int32]]:
@@ -343,17 +337,8 @@ def grow_subtree(
     order = np.arange(len(rows), dtype=np.int32)
     n_features = room.boxes.shape[2]
     bounding_box(rows, 0, len(rows), room.boxes, 0)
-    size = sample_alone(
-        rows,
-        order,
-        labels if n_candidates > 1 else None,
-        start_time,
-        min_samples_split,
-        n_candidates,
-        lifetime,
-        random_state,
-        room,
-    )
+    labels_to_use = labels if growth.n_candidate_splits > 1 else None
+    size = sample_alone(rows, order, labels_to_use, start_time, growth, random_state, room)
     ordered = np.empty(len(rows))
     order_labels(labels, order, ordered)
     tally_labels(room.nodes, room.tallies, ordered, 0, size)
