@@ -12,7 +12,7 @@ from ..arrays.tree import Records
 from ..mixtures.mixture import (
     Degrees,
     Mixture,
-    Sorted,
+    SortedComponents,
     allocate_sorted,
     degrees_of,
     mixture_at,
@@ -163,7 +163,7 @@ def _copy_balanced(
     i: int,
     mean: float,
     balance: float,
-    out: Sorted,
+    out: SortedComponents,
 ) -> None:
     """Copy the components of mixture i, sorted by kind, with another balance."""
     within, between = variances(mixture, i, mean)
@@ -177,7 +177,7 @@ def _copy_balanced(
 
 @kernel
 def _log_density_at(
-    components: Sorted,
+    components: SortedComponents,
     degrees: Degrees,
     end: int,
     y: float,
