@@ -43,11 +43,18 @@ from numpy.typing import NDArray
 
 from .._core.arrays.check import FAULTS, find_fault
 from .._core.arrays.memory import empty
-from .._core.arrays.tree import MOST_FEATURES, NODE, TALLY
+from .._core.arrays.tree import MOST_FEATURES, NODE, TALLY, Records
 from .._core.growth.learn import MOST_CANDIDATES, Grove, Settings, trimmed
 from .._core.labels.posterior import EMPIRICAL, HIERARCHICAL, PRUNED, Hyperparameters, LabelSums
 from .._core.spread.apply import Spread
-from .._core.spread.record import RECORD_WIDTH, from_columns, record_of_constant, to_columns
+from .._core.spread.record import (
+    FACTOR_STEP,
+    FACTORS,
+    RECORD,
+    RECORD_WIDTH,
+    from_columns,
+    to_columns,
+)
 from ..io.container import Arrays, ModelFileError, checksum, count, read_file, require, write_file
 from ..io.replace import replacing
 from .mean_function import Trend
@@ -228,8 +235,19 @@ def _from_format_3(header: dict[str, Any], arrays: Arrays) -> tuple[dict[str, An
         deviation = of_labels * np.geomspace(0.05, 1.0, 200)
     return header | {"balance": 1.0}, arrays | {
         "spread": np.array([[1.0], [factor]]),
-        "spread_record": to_columns(record_of_constant(factor, deviation)),
+        "spread_record": to_columns(_record_of_constant(factor, deviation)),
     }
+
+
+def _record_of_constant(factor: float, deviation: NDArray[np.float64]) -> Records:
+    """Return a record of rows that ask for one factor, whatever their standard deviation."""
+    record = np.zeros(len(deviation), RECORD)
+    record["deviation"] = deviation
+    record["log_factor"] = math.log(factor)
+    record["level"] = 2.0 / math.pi * np.arctan(factor / FACTORS)
+    record["level_below"] = 2.0 / math.pi * math.atan(math.exp(FACTOR_STEP))
+    record["level_above"] = 2.0 / math.pi * math.atan(math.exp(-FACTOR_STEP))
+    return record
 
 
 def _from_format_4(header: dict[str, Any], arrays: Arrays) -> tuple[dict[str, Any], Arrays]:

@@ -73,17 +73,6 @@ def from_columns(columns: NDArray[np.float64]) -> Records:
     return np.ascontiguousarray(columns).view(RECORD)[:, 0]
 
 
-def record_of_constant(factor: float, deviation: NDArray[np.float64]) -> Records:
-    """Return a record of rows that ask for one factor, whatever their standard deviation."""
-    record = np.zeros(len(deviation), RECORD)
-    record["deviation"] = deviation
-    record["log_factor"] = math.log(factor)
-    record["level"] = 2.0 / math.pi * np.arctan(factor / FACTORS)
-    record["level_below"] = 2.0 / math.pi * math.atan(math.exp(FACTOR_STEP))
-    record["level_above"] = 2.0 / math.pi * math.atan(math.exp(-FACTOR_STEP))
-    return record
-
-
 def measure(
     mixture: Mixture,
     mean: NDArray[np.float64],
