@@ -74,7 +74,7 @@ from benchmarks.speed import uniform_table
 from mondrian_forest._core.arrays import vector
 from mondrian_forest._core.growth.learn import allocate_grove, scratch_like
 from mondrian_forest._core.arrays.rng import random_states
-from mondrian_forest._core.growth.sample import sample_tree
+from mondrian_forest._core.growth.sample import Growth, sample_tree
 
 if how == "scalars":
     vector.WIDEST = 0
@@ -87,7 +87,7 @@ for _ in range(8):
     (state,) = random_states(np.random.SeedSequence(0), 1)
     start = perf_counter()
     grove.sizes[0] = sample_tree(
-        rows, y, 10, 1, np.inf, state, grove.room(0), grove.row_numbers[0], scratch
+        rows, y, Growth(10, 1, np.inf), state, grove.room(0), grove.row_numbers[0], scratch
     )
     times.append(perf_counter() - start)
 tree = grove.tree(0)

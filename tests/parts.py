@@ -24,9 +24,7 @@ def grow_in_parts(rows, labels, sizes, growth, seed, most_rows, *, forgets_time=
     top = Top(
         seed,
         n_features,
-        growth.min_samples_split,
-        growth.lifetime,
-        growth.n_candidate_splits,
+        growth,
         most_rows,
     )
     ends = np.cumsum(sizes)
@@ -70,9 +68,7 @@ def grow_in_parts(rows, labels, sizes, growth, seed, most_rows, *, forgets_time=
                 padded,
                 labels[chosen],
                 0.0 if forgets_time else top.start_time[block],
-                growth.min_samples_split,
-                growth.lifetime,
-                growth.n_candidate_splits,
+                growth,
                 top.random_state(block),
                 allocate_grove(1, len(chosen), n_features, is_linked=False).room(0),
             )

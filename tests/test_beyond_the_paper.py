@@ -10,7 +10,7 @@ from benchmarks.settings import CHOSEN, PAPER, PRUNED
 from mondrian_forest import MondrianForestRegressor
 from mondrian_forest._core.arrays.rng import random_states
 from mondrian_forest._core.growth.learn import renew
-from mondrian_forest._core.growth.sample import allocate_cuts, choose_cut
+from mondrian_forest._core.growth.sample import allocate_cut_scratch, choose_cut
 from mondrian_forest.optimize.acquisition import (
     expected_improvement,
     log_expected_improvement,
@@ -207,7 +207,7 @@ class TestCandidateSplits:
         rows = generator.random((30, 4)).astype(np.float32)
         labels = 1e8 + generator.normal(size=30)
         boxes = np.stack([rows.min(axis=0), rows.max(axis=0)])[None]
-        cuts = allocate_cuts(5, 4, 30)
+        cuts = allocate_cut_scratch(5, 4, 30)
         state = random_states(np.random.SeedSequence(0), 1)[0]
         order = generator.permutation(30).astype(np.int32)
         permuted = np.ascontiguousarray(rows[order])

@@ -20,7 +20,7 @@ from mondrian_forest._core.growth.learn import (
     learn_more,
     scratch_like,
 )
-from mondrian_forest._core.growth.sample import sample_tree
+from mondrian_forest._core.growth.sample import Growth, sample_tree
 from mondrian_forest._core.labels.model import set_all_nodes
 from mondrian_forest._core.labels.tallies import tally_labels
 from mondrian_forest._core.mixtures.predict import Ensemble, Workspace, allocate_workspace, route
@@ -53,9 +53,7 @@ def grow(
     grove.sizes[0] = sample_tree(
         rows,
         labels,
-        min_samples_split,
-        n_candidate_splits,
-        lifetime,
+        Growth(min_samples_split, n_candidate_splits, lifetime),
         state,
         room,
         order,

@@ -13,8 +13,10 @@ from scipy.special import ndtri
 from sklearn.utils import check_random_state
 
 from ._core.mixtures import mixture as kernels
+from ._core.mixtures.crps import crps as crps_kernel
 from ._core.mixtures.mixture import Mixture
 from ._core.mixtures.predict import ForestMoments
+from ._core.mixtures.quantiles import quantiles as quantile_kernel
 from ._forest.validation import check_integer, check_level, check_levels
 
 _ROWS_PER_BLOCK = 1024
@@ -206,7 +208,7 @@ class PredictiveDistribution:
         square of the number of components. For mixtures of Student-t an integral is computed with
         a relative error of about 1e-5.
         """
-        return self._at(kernels.crps, y)
+        return self._at(crps_kernel, y)
 
     def quantile(self, q: ArrayLike) -> NDArray[np.float64]:
         """Return quantiles: the smallest numbers at which the cdf reaches a level.
@@ -231,7 +233,7 @@ class PredictiveDistribution:
         out = np.empty((len(self), len(ascending)))
 
         def fill(rows: slice, mixture: Mixture) -> None:
-            kernels.quantiles(mixture, ascending, normal_quantiles, out[rows])
+            quantile_kernel(mixture, ascending, normal_quantiles, out[rows])
 
         self._for_each_block(fill)
         return out[:, place.reshape(levels.shape)]

@@ -1,7 +1,7 @@
-"""What is done to every table that comes in: looked over once, warped, then scaled.
+"""What is done to every table that comes in: it is surveyed, warped, then scaled.
 
-NumPy would do this in a dozen passes; for a single row, each of its calls costs more than letting
-the row join a tree.
+NumPy would need a dozen passes. For a single row, each of its calls costs more than letting the row
+join a tree.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from .arrays.kernel import kernel
 from .moments import SMALLEST, Moments, add_label
 
 FARTHEST = 1e30
-"""Scaled features are clipped to this, so that float32 holds them and distances stay finite."""
+"""Scaled features are clipped to this. So float32 can hold them, and distances stay finite."""
 _LARGEST = 1.7e308
+"""Warped features are clipped to this, near the end of float64."""
 
 
 @kernel
@@ -30,7 +31,7 @@ def is_finite(table: NDArray[np.float64]) -> bool:
 def survey_features(
     table: NDArray[np.float64], low: NDArray[np.float64], high: NDArray[np.float64]
 ) -> bool:
-    """Stretch ``low`` and ``high`` to the range of each column; return whether all is finite."""
+    """Widen ``low`` and ``high`` to the range of each column; return whether all is finite."""
     is_finite = True
     for i in range(table.shape[0]):
         for f in range(table.shape[1]):
@@ -74,7 +75,10 @@ def scale_rows(
     width: NDArray[np.float64],
     out: NDArray[np.float32],
 ) -> None:
-    """Map each feature from its range to [0, 1], in double precision; store in single."""
+    """Map each feature from its range to [0, 1], computed in double precision.
+
+    ``unit`` multiplies all numbers. It is 1, or 0.5 if the width of a range would overflow.
+    """
     for i in range(table.shape[0]):
         for f in range(table.shape[1]):
             scaled = (unit * table[i, f] - shifted_low[f]) / width[f]
@@ -89,11 +93,11 @@ def warp_rows(
     counts: NDArray[np.int64],
     out: NDArray[np.float64],
 ) -> None:
-    """Map each feature f by the lines through its points (knots[f], places[f]).
+    """Map each feature f by a piecewise linear function through (knots[f], places[f]).
 
-    Feature f has ``counts[f]`` points. Beyond the outermost ones, the slope is that of the line
-    through these two. Everything is halved on the way, since the difference of two numbers may be
-    too large for float64.
+    Feature f has ``counts[f]`` points. Beyond the first and the last point, the slope is that of
+    the line through these two. Numbers are halved before they are subtracted, since the difference
+    could be too large for float64.
     """
     for f in range(table.shape[1]):
         last = counts[f] - 1

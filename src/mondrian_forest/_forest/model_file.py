@@ -40,7 +40,8 @@ from numpy.typing import NDArray
 
 from .._core.arrays.check import FAULTS, WRONG_VALUE, find_fault
 from .._core.arrays.tree import NODE, TALLY
-from .._core.growth.learn import MOST_CANDIDATES, Grove, Growth, trimmed
+from .._core.growth.learn import MOST_CANDIDATES, Grove, trimmed
+from .._core.growth.sample import Growth
 from .._core.labels import MODELS, Hierarchical, LabelModel
 from .._core.labels.model import are_sound
 from .._core.moments import Moments

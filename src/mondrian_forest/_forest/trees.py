@@ -10,7 +10,6 @@ from scipy.optimize import minimize
 from .._core.arrays.tree import parents_first
 from .._core.growth.learn import (
     Grove,
-    Growth,
     allocate_grove,
     allocate_to_grow,
     copy_tree,
@@ -21,6 +20,7 @@ from .._core.growth.learn import (
     renew,
     scratch_like,
 )
+from .._core.growth.sample import Growth
 from .._core.labels import Hierarchical, LabelModel
 from .._core.labels.evidence import TUNABLE, evidence_and_gradient, maximise_evidence
 from ..io.container import ModelFileError

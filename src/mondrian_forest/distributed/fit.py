@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 
 from .._core.arrays.rng import random_states
-from .._core.growth.learn import Grove, Growth, linked, renew
+from .._core.growth.learn import Grove, linked, renew
+from .._core.growth.sample import Growth
 from .._core.labels import LabelModel, Pruned
 from .._core.moments import Moments, merge_samples
 from .._forest import held_out

@@ -16,7 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._core.arrays.memory import release
-from .._core.growth.learn import Grove, Growth, allocate_grove
+from .._core.growth.learn import Grove, allocate_grove
+from .._core.growth.sample import Growth
 from .._core.growth.top import CLOSED, LEAF, Joining, Left, Top
 from . import tasks
 from .collections import Client
@@ -57,9 +58,7 @@ class Cluster:
             Top(
                 tuple(int(word) for word in state),
                 self.n_features,
-                growth.min_samples_split,
-                growth.lifetime,
-                growth.n_candidate_splits,
+                growth,
                 block_rows,
             )
             for state in states

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from .._core.arrays.vector import padded_width
 from .._core.features import survey_features, survey_labels
-from .._core.growth.learn import Growth, allocate_grove
+from .._core.growth.learn import allocate_grove
+from .._core.growth.sample import Growth
 from .._core.growth.top import (
     Candidates,
     Cuts,
@@ -212,9 +213,7 @@ def grow_group(
             rows[:size],
             labels[:size],
             start_time,
-            growth.min_samples_split,
-            growth.lifetime,
-            growth.n_candidate_splits,
+            growth,
             random_state.copy(),
             room,
         )

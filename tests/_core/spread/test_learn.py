@@ -5,7 +5,7 @@ from scipy.stats import norm, t
 from mondrian_forest._core.mixtures.mixture import Mixture, cumulative
 from mondrian_forest._core.spread.apply import Spread
 from mondrian_forest._core.spread.learn import learn_factors, learn_spread
-from mondrian_forest._core.spread.record import RECORD, measure, record_of_constant
+from mondrian_forest._core.spread.record import RECORD, measure
 
 from .mixtures import mixtures, stretched
 
@@ -110,10 +110,6 @@ class TestLearn:
         record["gain"] = 0.0
         record["gain"][:, -1] = 0.5
         assert learned(record).balance == 1.0
-
-    def test_a_record_can_stand_for_a_factor(self):
-        record = record_of_constant(0.4, np.geomspace(0.1, 10.0, 1000))
-        np.testing.assert_allclose(learned(record).factor, 0.4, rtol=0.05)
 
     def test_what_is_learned_covers_as_it_says(self):
         """Labels of another width and another shape than predicted, both within what is tried."""

@@ -1,7 +1,7 @@
-"""Whether arrays from outside are a tree: what the kernels rely on, without looking.
+"""Whether arrays from a file make up a tree: what the kernels rely on without looking.
 
 A kernel reads and writes where the arrays tell it to. Arrays that this package has made are right
-by construction; those from a file may be damaged, or made to do harm.
+by construction. Arrays from a file may be damaged, or made to do harm.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from .boxes import include_row, join_boxes
+from .boxes import Boxes, include_row, join_boxes
 from .kernel import AHEAD, kernel, prefetch
 from .tree import NO_CHILD, NO_ROW, Records
 
@@ -26,14 +26,15 @@ FAULTS = (
     "a row is in no leaf, or in two",
     "a box is not that of the rows in it",
 )
-"""What ``find_fault`` finds, by number; nothing is 0."""
-_LOST, _UNREACHED, _FEATURE, WRONG_VALUE, _TALLY, _BOX, _ROW, _LOOSE = range(1, 9)
+"""What ``find_fault`` finds, by number. The first means that nothing is wrong."""
+NO_FAULT, NO_SUCH_CHILD, NOT_A_TREE, NO_SUCH_FEATURE, WRONG_VALUE, WRONG_TALLY = range(6)
+WRONG_BOX, WRONG_ROW, LOOSE_BOX = range(6, 9)
 
 
 @kernel
 def find_fault(
     nodes: Records,
-    boxes: NDArray[np.float32],
+    boxes: Boxes,
     tallies: Records,
     row_numbers: NDArray[np.int32],
     rows: NDArray[np.float32],
@@ -43,35 +44,71 @@ def find_fault(
 ) -> int:
     """Return the number of the first fault of a tree.
 
-    ``tallies``, ``row_numbers`` and ``rows`` are those of a tree that learns, or, of a frozen one,
-    the tally of the root and nothing. Boxes are not looked at without ``reads_boxes``. What the
-    label model says of the nodes is for ``labels.model.are_sound`` to check.
+    A tree that can learn has ``tallies`` for all nodes, ``row_numbers`` and ``rows``. A frozen tree
+    has the tally of the root only and no rows. Boxes are checked if ``reads_boxes`` is true.
+    What the label model says of the nodes is for ``labels.model.are_sound`` to check.
     """
     n_nodes = len(nodes)
     learns = len(tallies) == n_nodes and len(row_numbers) == n_rows
     if not learns and len(tallies) != 1:
-        return _TALLY
-    order = np.empty(n_nodes, dtype=np.int32)  # parents first
+        return WRONG_TALLY
+    order = np.empty(n_nodes, dtype=np.int32)
+    fault = _list_parents_first(nodes, order)
+    if fault != NO_FAULT:
+        return fault
+    heights = np.zeros(n_nodes, dtype=np.int32)
+    fault = _fault_of_nodes(nodes, order, boxes.shape[2], heights)
+    if fault != NO_FAULT:
+        return fault
+    if tallies[0].height != heights[0] or tallies[0].n_samples != n_rows:
+        return WRONG_TALLY
+    if reads_boxes and not _are_boxes_cut(nodes, boxes):
+        return WRONG_BOX
+    if not learns:
+        return NO_FAULT
+    if not _are_tallies_right(nodes, tallies, heights):
+        return WRONG_TALLY
+    if not _holds_every_row_once(nodes, tallies, row_numbers, is_linked):
+        return WRONG_ROW
+    if reads_boxes and not _are_boxes_tight(nodes, boxes, tallies, row_numbers, rows, is_linked):
+        return LOOSE_BOX
+    return NO_FAULT
+
+
+@kernel
+def _list_parents_first(nodes: Records, order: NDArray[np.int32]) -> int:
+    """Set ``order`` to all nodes, parents before children; return a fault if that is impossible."""
+    n_nodes = len(nodes)
     is_found = np.zeros(n_nodes, dtype=np.bool_)
     order[0] = 0
     is_found[0] = True
     n_found = 1
     for place in range(n_nodes):
         if place == n_found:
-            return _UNREACHED
+            return NOT_A_TREE
         left = nodes[order[place]].left_child
         if left == NO_CHILD:
             continue
         if left < 1 or left > n_nodes - 2:
-            return _LOST
+            return NO_SUCH_CHILD
         if is_found[left] or is_found[left + 1]:
-            return _UNREACHED
+            return NOT_A_TREE
         is_found[left] = is_found[left + 1] = True
         order[n_found] = left
         order[n_found + 1] = left + 1
         n_found += 2
-    heights = np.zeros(n_nodes, dtype=np.int32)
-    for place in range(n_nodes - 1, -1, -1):
+    return NO_FAULT
+
+
+@kernel
+def _fault_of_nodes(
+    nodes: Records,
+    order: NDArray[np.int32],
+    n_features: int,
+    heights: NDArray[np.int32],
+) -> int:
+    """Return the fault of the first node that has one; set ``heights``, which are zero at first."""
+    for place in range(len(order) - 1, -1, -1):  # children before parents
         node = order[place]
         record = nodes[node]
         left = record.left_child
@@ -82,54 +119,56 @@ def find_fault(
                 return WRONG_VALUE
             continue
         heights[node] = 1 + max(heights[left], heights[left + 1])
-        if not 0 <= record.split_feature < boxes.shape[2]:
-            return _FEATURE
+        if not 0 <= record.split_feature < n_features:
+            return NO_SUCH_FEATURE
         if not math.isfinite(record.threshold) or record.split_time == np.inf:
             return WRONG_VALUE
         for child in range(left, left + 2):
             if nodes[child].split_time < record.split_time:
                 return WRONG_VALUE
-    if tallies[0].height != heights[0] or tallies[0].n_samples != n_rows:
-        return _TALLY
-    if reads_boxes:
-        for node in range(n_nodes):
-            for f in range(boxes.shape[2]):
-                lower, upper = boxes[node, 0, f], boxes[node, 1, f]
-                if not (lower <= upper and math.isfinite(upper - lower)):
-                    return _BOX
-            feature = nodes[node].split_feature
-            if nodes[node].left_child != NO_CHILD and not (
-                boxes[node, 0, feature] <= nodes[node].threshold < boxes[node, 1, feature]
-            ):
-                return _BOX
-    if learns:
-        for node in range(n_nodes):
-            tally = tallies[node]
-            left = nodes[node].left_child
-            if tally.height != heights[node] or tally.n_samples < 1:
-                return _TALLY
-            if not (math.isfinite(tally.label_mean) and 0.0 <= tally.squared_deviation < np.inf):
-                return _TALLY
-            if not math.isfinite(tally.evidence_below):
-                return _TALLY
-            if left != NO_CHILD:
-                of_children = np.int64(tallies[left].n_samples) + tallies[left + 1].n_samples
-                if tally.n_samples != of_children:
-                    return _TALLY
-        if not _holds_every_row_once(nodes, tallies, row_numbers, is_linked):
-            return _ROW
-        if reads_boxes and not _are_boxes_tight(
-            nodes, boxes, tallies, row_numbers, rows, is_linked
-        ):
-            return _LOOSE
-    return 0
+    return NO_FAULT
+
+
+@kernel
+def _are_boxes_cut(nodes: Records, boxes: Boxes) -> bool:
+    """Whether all boxes are finite, and each inner node's threshold is inside its box."""
+    for node in range(len(nodes)):
+        for f in range(boxes.shape[2]):
+            lower, upper = boxes[node, 0, f], boxes[node, 1, f]
+            if not (lower <= upper and math.isfinite(upper - lower)):
+                return False
+        if nodes[node].left_child == NO_CHILD:
+            continue
+        feature = nodes[node].split_feature
+        if not boxes[node, 0, feature] <= nodes[node].threshold < boxes[node, 1, feature]:
+            return False
+    return True
+
+
+@kernel
+def _are_tallies_right(nodes: Records, tallies: Records, heights: NDArray[np.int32]) -> bool:
+    """Whether heights are those of the nodes, numbers of rows add up, and moments are numbers."""
+    for node in range(len(nodes)):
+        tally = tallies[node]
+        left = nodes[node].left_child
+        if tally.height != heights[node] or tally.n_samples < 1:
+            return False
+        if not (math.isfinite(tally.label_mean) and 0.0 <= tally.squared_deviation < np.inf):
+            return False
+        if not math.isfinite(tally.evidence_below):
+            return False
+        if left != NO_CHILD:
+            of_children = np.int64(tallies[left].n_samples) + tallies[left + 1].n_samples
+            if tally.n_samples != of_children:
+                return False
+    return True
 
 
 @kernel
 def _holds_every_row_once(
     nodes: Records, tallies: Records, row_numbers: NDArray[np.int32], is_linked: bool
 ) -> bool:
-    """Whether the leaves divide the rows among them; their numbers of rows add up to all."""
+    """Whether each row is in one leaf, given that the numbers of rows of the leaves add up."""
     n_rows = len(row_numbers)
     is_found = np.zeros(n_rows, dtype=np.bool_)
     for node in range(len(nodes)):
@@ -166,15 +205,15 @@ def _holds_every_row_once(
 @kernel
 def _are_boxes_tight(
     nodes: Records,
-    boxes: NDArray[np.float32],
+    boxes: Boxes,
     tallies: Records,
     row_numbers: NDArray[np.int32],
     rows: NDArray[np.float32],
     is_linked: bool,
 ) -> bool:
-    """Whether the box of each leaf is that of its rows, and others are those of their children.
+    """Whether the box of each leaf is that of its rows, and other boxes join their children's.
 
-    A cut through a larger box can leave no row on one side, so that learning would make more nodes
+    A cut through a larger box can leave one side without rows. Learning would then make more nodes
     than there is room for.
     """
     n_features = boxes.shape[2]

@@ -1,4 +1,4 @@
-"""How a function becomes a compiled kernel, and the one instruction that Numba lacks."""
+"""How functions are compiled and their machine code is cached; an instruction that Numba lacks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 IS_COMPILED = not getattr(numba.config, "DISABLE_JIT")  # noqa: B009 (not in Numba's type stubs)
-"""False where kernels run as plain Python; intrinsics need a substitute there."""
+"""False if kernels run as plain Python; intrinsics then need a substitute."""
 
 _LOGGER = logging.getLogger("mondrian_forest")
 
@@ -26,39 +26,40 @@ Function = TypeVar("Function", bound=Callable[..., object])
 def kernel(function: Function) -> Function:
     """Compile ``function`` without the interpreter lock and cache the machine code on disk.
 
-    A kernel that Python calls returns numbers and fills the arrays that it is given. To make an
-    array or a NamedTuple, Numba runs Python code, where an interrupt may arrive; then Numba crashes
-    the interpreter, or turns the interrupt into a SystemError.
+    A kernel that Python calls returns numbers and fills the arrays that it is given. It must not
+    return an array or a NamedTuple. Numba would run Python code to make one, and if an interrupt
+    arrives at that moment, the interpreter crashes or the interrupt becomes a SystemError.
 
     Inside a kernel ``float(x)`` leaves a float32 as it is: write ``np.float64(x)``. Division
-    follows IEEE rules (``error_model="numpy"``): the engine relies on infinities, for example for
-    the time of a leaf. Numba has no type stubs, hence the cast.
+    follows IEEE rules (``error_model="numpy"``), since the engine relies on infinities, for example
+    for the time of a leaf.
     """
     return _compiled(function)
 
 
 def inner_kernel(function: Function) -> Function:
-    """Compile as ``kernel`` does, always into what calls it.
+    """Compile as ``kernel`` does, and always inline the code where it is called.
 
-    For small functions in hot loops: an array is passed as up to eleven numbers, most of them on
-    the stack, so that a call can take longer than what it does (how far a row is outside a box: 50
-    of 100 cycles; a stream of 1M rows: 4.9 instead of 6 s). A loop around it can be vectorised.
+    This is for small functions in hot loops. An array is passed as up to eleven numbers, most of
+    them on the stack, so that a call can take longer than the function itself. For the excess of a
+    row over a box, the call took 50 of 100 cycles; inlining it took a stream of 1M rows from 6 to
+    4.9 s. Besides, a loop around an inlined function can be vectorised.
     """
     return _compiled(function, forceinline=True)
 
 
 def reordering_kernel(function: Function) -> Function:
-    """Compile as ``kernel`` does, with leave to add up in any order.
+    """Compile as ``kernel`` does, and let sums be taken in any order.
 
-    Sums can then be taken in vector registers. Rounding may differ between processors.
+    They are then taken in vector registers. Their rounding may differ between processors.
     """
     return _compiled(function, fastmath={"reassoc", "contract"})
 
 
 def has_cached_code(function: Callable[..., object]) -> bool:
-    """Tell whether compiled code of a kernel is in the cache on disk."""
+    """Return whether the cache on disk has machine code for a kernel."""
     cache = getattr(function, "_cache", None)
-    return isinstance(cache, _Cache) and cache.holds_code()
+    return isinstance(cache, _Cache) and cache.has_code()
 
 
 def _compiled(function: Function, **options: Any) -> Function:
@@ -66,7 +67,7 @@ def _compiled(function: Function, **options: Any) -> Function:
     if IS_COMPILED:
         # The place where ``cache=True`` would put Numba's own cache; it has no public name.
         dispatcher._cache = _cache_of(function)  # noqa: SLF001
-    return cast(Function, dispatcher)
+    return cast(Function, dispatcher)  # Numba has no type stubs
 
 
 def _cache_of(function: Callable[..., object]) -> Any:
@@ -77,10 +78,10 @@ def _cache_of(function: Callable[..., object]) -> Any:
 
 
 class _Cache(FunctionCache):  # type: ignore[misc]
-    """Numba's cache on disk. A fault of the cache costs a compilation, never a fit."""
+    """Numba's cache on disk. If the cache fails, the kernel is compiled, and the fit goes on."""
 
-    def holds_code(self) -> bool:
-        """Tell whether there is compiled code of the current source, for any types."""
+    def has_code(self) -> bool:
+        """Return whether there is code of the source as it is now, for any types."""
         try:
             # Numba has no public way to ask.
             return len(self._cache_file._load_index()) > 0  # noqa: SLF001
@@ -91,11 +92,11 @@ class _Cache(FunctionCache):  # type: ignore[misc]
         try:
             found = super().load_overload(sig, target_context)
         except Exception:  # a damaged file: unpickling it can raise anything
-            with suppress(OSError):  # then saving fails as well, and says so
+            with suppress(OSError):  # saving fails as well then, and warns
                 self.flush()
             return None
-        # Two processes that compile a kernel at the same time, for different types, can leave an
-        # index that names the other's file.
+        # If two processes compile a kernel at the same time for different types, the index may name
+        # the other process's file.
         is_ours = found is not None and tuple(found.signature.args) == tuple(sig)
         return found if is_ours else None
 
@@ -103,26 +104,26 @@ class _Cache(FunctionCache):  # type: ignore[misc]
         try:
             super().save_overload(sig, data)
         except Exception as error:  # a full disk, or a folder that has become read-only
-            _say_once(f"{self.cache_path!r}: {error}")
+            _warn_once(f"{self.cache_path!r}: {error}")
 
 
 class _NoCache(NullCache):  # type: ignore[misc]
-    """Keeps nothing, and says so when the first kernel is compiled."""
+    """Keeps nothing, and warns when the first kernel is compiled."""
 
     def save_overload(self, _sig: Any, _data: Any) -> None:
-        _say_once("neither the folder of the package nor the home folder can be written to")
+        _warn_once("neither the folder of the package nor the home folder can be written to")
 
 
-_was_said = False
+_has_warned = False
 
 
-def _say_once(reason: str) -> None:
-    global _was_said
-    if not _was_said:
-        _was_said = True
+def _warn_once(reason: str) -> None:
+    global _has_warned
+    if not _has_warned:
+        _has_warned = True
         _LOGGER.warning(
-            "Compiled code cannot be kept (%s), so each process compiles for up to half a minute: "
-            "set NUMBA_CACHE_DIR to a folder that can be written to.",
+            "Compiled code cannot be saved (%s), so each process compiles for up to half a minute. "
+            "Set NUMBA_CACHE_DIR to a folder that can be written to.",
             reason,
         )
 
@@ -131,8 +132,8 @@ def _say_once(reason: str) -> None:
 def doubled(array: NDArray[Any]) -> NDArray[Any]:
     """Return a two-dimensional array with twice as many rows.
 
-    ``np.concatenate``, and assigning arrays to slices, take seconds to compile: their messages
-    of errors bring in text.
+    ``np.concatenate`` and assigning arrays to slices would take seconds to compile, since their
+    error messages bring in text.
     """
     larger = np.empty((2 * len(array), array.shape[1]), dtype=array.dtype)
     for i in range(len(array)):
@@ -142,12 +143,12 @@ def doubled(array: NDArray[Any]) -> NDArray[Any]:
 
 
 wide = cast(Callable[[Any], int], np.int64)
-"""Makes 64 bits of any integer in a kernel, where ``int`` would leave it as it is. Kernels are
-compiled once for each combination of types, and calls should not differ for that alone."""
+"""Turns any integer into one of 64 bits. Kernels are compiled once for each combination of types,
+and a narrower integer would be another type. In a kernel, ``int`` leaves an integer as it is."""
 
 
 AHEAD = 16
-"""How many steps ahead memory is asked for."""
+"""How many steps ahead a loop prefetches."""
 
 
 def _prefetch(_typing_context: Any, array: Any, index: Any) -> Any:
@@ -176,7 +177,7 @@ def _do_nothing(_array: NDArray[Any], _index: int) -> None:
 prefetch = cast(
     Callable[[NDArray[Any], int], None], intrinsic(_prefetch) if IS_COMPILED else _do_nothing
 )
-"""``prefetch(array, index)`` asks for the cache line where ``array[index]`` starts, and goes on.
+"""``prefetch(array, index)`` requests the cache line of ``array[index]`` and does not wait for it.
 
-Worth a third of the time of a walk down a tree that is larger than the cache.
+It saves a third of the time of a walk down a tree that is larger than the cache.
 """

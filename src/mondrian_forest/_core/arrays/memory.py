@@ -1,9 +1,9 @@
 """Large arrays straight from the operating system.
 
-The trees' arrays are asked for with room for the worst case, of which most is never used. The
-system commits pages when they are first written to, so that room costs address space only. Memory
-from ``malloc`` would not do: it keeps what is freed and hands it out again, committed as it is, and
-over ten fits of 400,000 rows the process grew by half.
+The arrays of trees have room for the worst case, and most of it is never used. The system commits
+a page when it is first written to, so that unused room costs only address space. ``malloc`` is no
+alternative: it keeps freed memory and hands it out again, still committed. Over ten fits of 400,000
+rows the process grew by half.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ _FEWEST_BYTES = 2**20
 _FEWEST_BYTES_FOR_HUGE_PAGES = 2**23
 _HUGE_PAGE = 2**21
 IS_LAZY = hasattr(mmap, "MAP_ANONYMOUS")
-"""Whether room that is not in use takes no memory."""
+"""Whether unused room takes no memory."""
 _NO_RESERVE = 0x4000 if sys.platform == "linux" else 0
-"""MAP_NORESERVE, which Python does not name: address space beyond the memory at hand is fine."""
+"""MAP_NORESERVE, which Python does not name: arrays may be larger than the memory at hand."""
 
 
 def empty(shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
     """Return an array of undefined content, as ``numpy.empty`` does.
 
-    Where memory does not suffice, that is a ``MemoryError``, as with NumPy.
+    Raise ``MemoryError`` if there is not enough memory, as NumPy does.
     """
     n_bytes = math.prod(shape) * np.dtype(dtype).itemsize
     if n_bytes < _FEWEST_BYTES or not IS_LAZY:
@@ -42,17 +42,18 @@ def empty(shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
             raise
         raise MemoryError(f"There is no memory for an array of {n_bytes:,} bytes.") from None
     if n_bytes >= _FEWEST_BYTES_FOR_HUGE_PAGES and hasattr(mmap, "MADV_HUGEPAGE"):
-        # Pages of 2 MB instead of 4 KB: first writes take a fifth of the time, as in NumPy.
-        with suppress(OSError):  # advice, which not every system takes
+        # With pages of 2 MB instead of 4 KB, first writes take a fifth of the time. NumPy does the
+        # same.
+        with suppress(OSError):  # not every system takes this advice
             pages.madvise(mmap.MADV_HUGEPAGE)
     return np.frombuffer(pages, dtype).reshape(shape)
 
 
 def release(array: NDArray[Any]) -> None:
-    """Give back the memory of a part of an ``empty`` array that is not needed now.
+    """Return to the system the memory of a part of an ``empty`` array that is not needed now.
 
-    The first write commits a whole huge page. A fit of 100,000 rows, whose result has 62 MB, had a
-    peak of 131 MB without this, and has one of 98 MB.
+    The first write commits a whole huge page. A fit of 100,000 rows, whose result has 62 MB, has a
+    peak of 98 MB, and of 131 MB without this function.
     """
     whole = array.base
     pages = getattr(getattr(whole, "base", None), "obj", None)  # of a memoryview
@@ -64,9 +65,10 @@ def release(array: NDArray[Any]) -> None:
     if start < stop:
         pages.madvise(mmap.MADV_DONTNEED, start, stop - start)
         if stop - start >= _HUGE_PAGE and hasattr(mmap, "MADV_NOHUGEPAGE"):
-            # Else the system may fill it again, since it makes huge pages of small ones at leisure:
-            # of 1M rows, a fit's peak was the result and 2.2 to 2.7 copies of the table, now 2.1.
-            with suppress(OSError):  # advice, for which there are too many arrays
+            # Otherwise the system may commit the memory again, since it joins small pages to huge
+            # ones in the background. The peak of a fit of 1M rows was the result and 2.2 to 2.7
+            # copies of the table; it is 2.1 copies now.
+            with suppress(OSError):  # the system limits how many arrays can have such advice
                 pages.madvise(mmap.MADV_NOHUGEPAGE, start, stop - start)
 
 

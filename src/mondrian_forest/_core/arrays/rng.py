@@ -1,8 +1,8 @@
 """One random stream per tree: xoshiro256++ on a ``uint64`` array of four words.
 
-A NumPy ``Generator`` works inside a kernel but costs 18 microseconds per call to unbox, too much
-for learning a single row; an array costs nothing. The state is advanced in place, so it is part of
-the fitted forest and is never seeded again.
+A NumPy ``Generator`` works inside a kernel, but to unbox it costs 18 microseconds per call. That is
+too much for learning a single row; an array costs nothing. Kernels advance the state in place. It
+is a part of the fitted forest and is never seeded again.
 
 The generator is Blackman and Vigna's xoshiro256++ (ACM TOMS 47, 2021).
 """
@@ -60,10 +60,10 @@ def exponential(state: NDArray[np.uint64], rate: float) -> float:
 
 @kernel
 def exponential_before(state: NDArray[np.uint64], rate: float, end: float) -> float:
-    """Return such a draw if it comes before ``end``, else infinity.
+    """Return what ``exponential`` would return if that is less than ``end``, else infinity.
 
-    An exponential draw is at least the uniform one that it is made of, which settles most cases
-    without the logarithm: 100 cycles each time that a row meets a node.
+    An exponential draw of rate 1 is at least the uniform draw that it is made of. This settles most
+    cases without a logarithm and saves 100 cycles each time that a row meets a node.
     """
     draw = uniform(state)
     if draw >= rate * end:

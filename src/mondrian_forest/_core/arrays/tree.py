@@ -1,13 +1,13 @@
 """The arrays that make up one Mondrian tree.
 
-A node is spread over three arrays of records: what prediction reads in every node it passes, the
-node's box, and what only learning needs. The fields of a record are neighbours in memory, so that
-a row on its way down waits for a few cache lines at each node and not for one line for each field.
+A node has an entry in three arrays: what prediction reads in every node that it passes, the node's
+box, and what only learning needs. The fields of an entry are neighbours in memory. So a row on its
+way down waits for a few cache lines at each node, and not for one line for each field.
 
 Children are neighbours: the right child of node j is ``left_child[j] + 1``. The root is node 0. A
-batch fit numbers nodes depth first, children after their parent; online learning appends nodes and
-keeps no order, until ``copy_depth_first`` restores it. Arrays may have room for more nodes than
-there are.
+batch fit numbers nodes depth first, children after their parent. Online learning appends nodes in
+any order, until ``copy_depth_first`` restores the order of a batch fit. Arrays may have room for
+more nodes than there are.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ NODE = np.dtype(
             ("split_feature", np.int16),
             ("threshold", np.float32),
             ("split_time", np.float64),
-            # What the label model says of the node, see `posterior`.
+            # What the label model says of the node, see `labels`.
             ("share", np.float64),
             ("location", np.float64),
             ("precision", np.float64),
@@ -64,11 +64,11 @@ class Tree(NamedTuple):
     """
 
     nodes: Records
-    """Structure, and the label model's view of each node, of type ``NODE``."""
+    """Of type ``NODE``: the structure of the tree, and what the label model says of each node."""
     boxes: NDArray[np.float32]
-    """Shape (n_nodes, 2, n_features): lower and upper ends of the rows in each node."""
+    """Shape (n_nodes, 2, n_features): the smallest box around the rows in each node."""
     tallies: Records
-    """Of type ``TALLY``; of the root alone in a tree that will never learn again."""
+    """Of type ``TALLY``. A frozen tree, which cannot learn, has only that of the root."""
 
     @property
     def n_nodes(self) -> int:
@@ -115,7 +115,7 @@ class Tree(NamedTuple):
 
 
 class RowOrder(NamedTuple):
-    """Which rows each node holds, as sampling leaves them: row numbers that are neighbours.
+    """Which rows each node holds after sampling: the row numbers of a node are neighbours.
 
     Node j holds ``order[first_row[j] : first_row[j] + n_samples[j]]``.
     """
@@ -124,9 +124,9 @@ class RowOrder(NamedTuple):
 
 
 class RowLists(NamedTuple):
-    """Which rows each leaf holds, as learning needs them: a linked list for each leaf.
+    """Which rows each leaf holds in a tree that learns online: a linked list for each leaf.
 
-    It starts at the leaf's ``first_row``, which is ``NO_ROW`` at other nodes.
+    It starts at the leaf's ``first_row``. Other nodes have ``NO_ROW`` there.
     """
 
     next: NDArray[np.int32]
@@ -135,10 +135,10 @@ class RowLists(NamedTuple):
 
 @kernel
 def copy_depth_first(tree: Tree, out: Tree) -> None:
-    """Copy a tree into arrays with enough room, its nodes numbered as by a batch fit."""
+    """Copy a tree into arrays with enough room; number its nodes as a batch fit does."""
     nodes, boxes, tallies = tree
     new_nodes, new_boxes, new_tallies = out
-    # Pairs of numbers, old and new, of nodes whose subtrees are still to be copied.
+    # Old and new number of each node whose subtree is still to be copied.
     waiting = np.empty((tallies[0].height + 2, 2), dtype=np.int32)
     waiting[0, 0] = waiting[0, 1] = 0
     new_nodes[0] = nodes[0]
@@ -165,7 +165,7 @@ def copy_depth_first(tree: Tree, out: Tree) -> None:
 def level_by_level(nodes: Records) -> NDArray[np.int32]:
     """Return all node numbers, each parent before its children, one level after the other.
 
-    Nodes of a level can be asked for ahead, which ``parents_first`` cannot do. That is faster where
+    The nodes of a level can be prefetched, which ``parents_first`` cannot do. That is faster if
     nodes have no order in memory.
     """
     order = np.empty(len(nodes), dtype=np.int32)

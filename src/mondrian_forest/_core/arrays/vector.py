@@ -1,20 +1,22 @@
-"""Whole rows in vector registers: what LLVM can do and Numba cannot say.
+"""Whole rows in vector registers, written for LLVM since Numba has no words for it.
 
-Three loops do most of the work of a fit and of a prediction: they divide the rows of a node by a
-threshold, with and without the boxes of the two sides, and look for rows outside a box. Written
-with scalars, half of their branches are mispredicted, and each feature is moved and compared on its
-own. Here a row of up to ``WIDEST`` features is one value, and there is no branch. To divide rows,
-every row is swapped with the first one that does not belong on the left, which is where it belongs
-if it does; only the position of the next such place depends on the comparison::
+Three loops do most of the work of a fit and of a prediction. They divide the rows of a node by a
+threshold, with and without the boxes of the two sides, and they find rows outside a box. With
+scalars, half of their branches are mispredicted, and each feature is moved and compared on its own.
+Here a row of up to ``WIDEST`` features is one value, and there is no branch.
+
+To divide rows, each row is swapped with the first row on the right. If it belongs on the left, it
+is in its place then, and ``middle`` moves on by one. Otherwise nothing has changed but the order of
+the rows on the right::
 
     [ on the left ) [ on the right ) [ not looked at yet )
                     ^ middle         ^ i
 
-Sampling 1M rows of 8 features took 9.6 ns for each row and level with scalars, and with a pass of
-its own for the boxes of the children; it takes 3.7 ns here, boxes included.
+Sampling 1M rows of 8 features takes 3.7 ns for each row and level, including the boxes of the
+children. With scalars, and the boxes in a pass of their own, it took 9.6 ns.
 
-Rows have to be padded to a multiple of 4 features (``padded_width``). The Python functions say what
-the intrinsics do, and take their place where kernels run uncompiled.
+Rows must be padded to a multiple of 4 features (``padded_width``). The Python functions say what
+the intrinsics do, and replace them if kernels run uncompiled.
 """
 
 from __future__ import annotations
@@ -33,18 +35,18 @@ from numpy.typing import NDArray
 from .kernel import IS_COMPILED, kernel
 
 WIDEST = 16
-"""Most features that are treated as one value; wider ones would not fit the registers."""
+"""The most features that are one value; more would not fit the registers."""
 
 
 @kernel
 def are_vectors(n_columns: int) -> bool:
-    """Whether rows of so many columns are treated as one value."""
+    """Return whether rows of so many columns are treated as one value."""
     return n_columns <= WIDEST and n_columns % 4 == 0
 
 
 @kernel
 def padded_width(n_features: int) -> int:
-    """Return the number of columns of rows that are divided often."""
+    """Return the number of columns that rows with so many features need for these loops."""
     return -(-n_features // 4) * 4 if n_features <= WIDEST else n_features
 
 
@@ -99,12 +101,12 @@ _INT32, _INT64 = ir.IntType(32), ir.IntType(64)
 
 
 def _variable(builder: Any, value: Any) -> Any:
-    """Return the place of a local variable, which LLVM will keep in a register."""
+    """Return a pointer to a local variable, which LLVM will keep in a register."""
     return cgutils.alloca_once_value(builder, value)  # type: ignore[no-untyped-call]
 
 
 def _splat(builder: Any, scalar: Any, width: int) -> Any:
-    """Return a vector that has the scalar in every place."""
+    """Return a vector whose elements are all equal to the scalar."""
     undefined = ir.Constant(ir.VectorType(scalar.type, width), ir.Undefined)
     one = builder.insert_element(undefined, scalar, _INT32(0))
     zeros = ir.Constant(ir.VectorType(_INT32, width), [_INT32(0)] * width)
@@ -116,7 +118,7 @@ def _vector_at(builder: Any, pointer: Any, width: int) -> Any:
 
 
 def _swap(builder: Any, first: Any, second: Any) -> Any:
-    """Swap two values in memory; return what the first pointer pointed to."""
+    """Swap two values in memory; return the value that the first pointer had."""
     value, other = builder.load(first, align=4), builder.load(second, align=4)
     builder.store(other, first, align=4)
     builder.store(value, second, align=4)
@@ -125,7 +127,7 @@ def _swap(builder: Any, first: Any, second: Any) -> Any:
 
 @contextmanager
 def _each_row(builder: Any, rows: Any, start: Any, stop: Any, width: int) -> Iterator[Any]:
-    """Build a loop over rows; yield the number of a row and where it is."""
+    """Build a loop over rows; yield the number of a row and a pointer to it."""
     loop = cgutils.for_range_slice(builder, start, stop, _INT64(1), intp=_INT64)
     with loop as (i, _):
         yield i, builder.gep(rows, [builder.mul(i, _INT64(width))])
@@ -135,7 +137,7 @@ def _each_row(builder: Any, rows: Any, start: Any, stop: Any, width: int) -> Ite
 def _each_row_in_its_place(
     builder: Any, width: int, middle_at: Any, *arguments: Any
 ) -> Iterator[Any]:
-    """Build the loop of the picture above; yield a row, and whether it goes left."""
+    """Build the loop of the picture above; yield a row and whether it goes left."""
     rows, row_order, start, stop, feature, threshold = arguments
     with _each_row(builder, rows, start, stop, width) as (i, row):
         middle = builder.load(middle_at)
@@ -160,8 +162,8 @@ def _build_division(builder: Any, width: int, middle_at: Any, *arguments: Any) -
     builder.store(arguments[2], middle_at)
     infinity = _splat(builder, ir.Constant(_FLOAT, float("inf")), width)
     minus_infinity = _splat(builder, ir.Constant(_FLOAT, float("-inf")), width)
-    # Lower and upper ends on the left, the same on the right. A row counts as infinite on the side
-    # where it does not belong: so there is no branch, and all four stay in registers.
+    # Lower and upper ends on the left, then on the right. On the side where a row does not belong,
+    # it counts as infinite. So there is no branch, and all four vectors stay in registers.
     ends = [_variable(builder, end) for end in (infinity, minus_infinity, infinity, minus_infinity)]
     lower_left, upper_left, lower_right, upper_right = ends
 
@@ -200,16 +202,17 @@ def _build_search(builder: Any, width: int, count_at: Any, *arguments: Any) -> N
         )
         flags = ir.IntType(width)
         is_outside = builder.icmp_unsigned("!=", builder.bitcast(outside, flags), flags(0))
-        # Every row is written down, and overwritten by the next one unless it is outside.
+        # Every row is written down, and the next row overwrites it unless it is outside.
         count = builder.load(count_at)
         builder.store(builder.trunc(i, _INT32), builder.gep(positions, [count]))
         builder.store(builder.add(count, builder.zext(is_outside, _INT64)), count_at)
 
 
 def _for_every_width(build: Callable[..., None]) -> Callable[..., Any]:
-    """Return a code generator that builds a loop once for each width, and picks one.
+    """Return a code generator that builds a loop for each width, and a switch between them.
 
-    ``build`` gets a variable for the result, zero at first, and the arguments; arrays as pointers.
+    ``build`` gets a pointer to the result, which is zero at first, and the arguments, with pointers
+    in place of arrays.
     """
 
     def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
@@ -274,12 +277,12 @@ partition_vectors = cast(
 ``row[feature] <= threshold`` to the front and returns where the others start."""
 
 divide_vectors = cast(Callable[..., int], intrinsic(_divide) if IS_COMPILED else _divide_in_python)
-"""The same with a last argument, shape (2, 2, width), which is set to the boxes of the two sides,
-lower and upper ends; the box of an empty side is inside out, from infinity to minus infinity."""
+"""The same with a last argument of shape (2, 2, width), which is set to the boxes of the two sides.
+The box of an empty side is inside out, from infinity to minus infinity."""
 
 find_outside_vectors = cast(
     Callable[..., int], intrinsic(_find_outside) if IS_COMPILED else _find_outside_in_python
 )
-"""``find_outside_vectors(rows, start, stop, box, positions)`` writes down which rows are outside a
-box of shape (2, width), lower and upper ends, and returns their number. There must be room for one
-position more than there are rows."""
+"""``find_outside_vectors(rows, start, stop, box, positions)`` writes down the positions of the rows
+outside a box of shape (2, width) and returns their number. There must be room for one position more
+than there are rows."""

@@ -35,6 +35,7 @@ from ..arrays.vector import padded_width
 from ..labels.model import LabelModel
 from ..labels.tallies import add_row, merge_tallies, order_labels, prefetch_family, tally_labels
 from .sample import (
+    Growth,
     Scratch,
     allocate_scratch,
     divide,
@@ -591,9 +592,7 @@ def _sample_subtree(
         numbers,
         labels,
         start_time,
-        min_samples_split,
-        n_candidate_splits,
-        lifetime,
+        Growth(min_samples_split, n_candidate_splits, lifetime),
         random_state,
         tree,
         root,

@@ -25,7 +25,7 @@ from ..labels.hierarchical import Hierarchical, log_marginal_likelihood
 from ..labels.model import LabelModel, set_all_nodes
 from ..labels.tallies import order_labels, tally_labels
 from .extend import extend_trees
-from .sample import link_rows, sample_tree
+from .sample import Growth, link_rows, sample_tree
 
 MOST_CANDIDATES = 2**15
 """Cuts to choose from; more make no difference."""
@@ -33,17 +33,6 @@ MOST_CANDIDATES = 2**15
 _FEWEST_ROWS_FOR_SPARE_ROOM = 100_000  # below, whole huge pages would take more than there is
 _SPARE_ROOM = 64
 _MOST_ROWS = 2**30  # whose nodes can be numbered
-
-
-class Growth(NamedTuple):
-    """How trees grow, the same for all trees of a forest."""
-
-    min_samples_split: int
-    """A node with fewer rows is a leaf."""
-    n_candidate_splits: int
-    """Cuts to choose from at every node; one is the paper."""
-    lifetime: float
-    """No node is split after this time; may be infinite."""
 
 
 class Grove(NamedTuple):
@@ -147,9 +136,7 @@ def learn_batch(
     grove.sizes[number] = sample_tree(
         rows,
         labels,
-        growth.min_samples_split,
-        growth.n_candidate_splits,
-        growth.lifetime,
+        growth,
         random_state,
         room,
         order,

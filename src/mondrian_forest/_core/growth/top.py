@@ -1,12 +1,12 @@
-"""The top of a tree over rows that no process holds at once, grown in rounds.
+"""Trees over rows that no process holds at once: the top of a tree grows in rounds.
 
-Mondrian cuts depend on the rows only through boxes, and a box is known from those of its parts. So
-each process routes its own rows and reports, for every block of the top, box, number of rows and
-label moments; whoever joins the reports draws the next cuts. Blocks that are small enough are
-*closed*: their rows come together in one process, which grows the subtree as always.
+Mondrian cuts depend on the rows only through boxes, and the box of all rows follows from the boxes
+of some rows each. So each process reports the box and the label moments of its own rows, for every
+block of the top. The reports are joined, and the next cuts are drawn. Blocks that are small enough
+are *closed*: their rows come together in one process, which grows the subtree as in a batch fit.
 
-The random stream of a block is derived from the seed, the tree and the block's place in the tree,
-so that a task that is repeated gives the same result, however rows are spread.
+The random stream of a block is derived from the seed of the tree and the block's place in the tree.
+So a task that is repeated gives the same result, wherever the rows are.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from ..arrays.rng import exponential
 from ..arrays.tree import NO_CHILD, NODE, TALLY, Tree
 from ..labels.tallies import merge_tallies, order_labels, tally_labels
 from ..moments import MomentArrays, Moments, add_label, merge_arrays
-from .sample import sample_alone, sample_cut
+from .sample import Growth, sample_alone, sample_cut
 
 WAITING, INNER, LEAF, CLOSED = range(4)
-"""What a block of the top is: not decided yet, cut, a leaf of the tree, the root of a subtree."""
+"""What a block of the top is: undecided, cut in two, a leaf of the tree, the root of a subtree."""
 
 
 class Reports(NamedTuple):
@@ -64,32 +64,32 @@ def no_reports(n_blocks: int, n_features: int) -> Reports:
 
 
 class Candidates(NamedTuple):
-    """Cuts to choose from, shape (n_blocks, n_candidates), for some blocks of one tree."""
+    """Cuts to choose from, for some blocks of one tree; shape (n_blocks, n_candidates)."""
 
     place: NDArray[np.int32]
-    """By block of the tree: its number here, -1 if it is not cut in this round."""
+    """By block of the tree: its number among these blocks, -1 if it is not cut in this round."""
     feature: NDArray[np.int32]
     threshold: NDArray[np.float32]
     center: NDArray[np.float64]
-    """By number here: the mean label, from which deviations are taken."""
+    """By number among these blocks: the mean label, from which deviations are taken."""
 
 
 class Left(NamedTuple):
-    """What is on the left of each candidate; of different rows it adds up."""
+    """Rows and sums of deviations on the left of each candidate."""
 
     n_rows: NDArray[np.int64]
     deviation: NDArray[np.float64]
 
     def joined(self, other: Left) -> Left:
-        """Return what both have on the left."""
+        """Return the same for the rows of both."""
         return Left(self.n_rows + other.n_rows, self.deviation + other.deviation)
 
 
 class Cuts(NamedTuple):
-    """The cuts of one round through the blocks of one tree, by block."""
+    """The cuts that are made in one round, by block of one tree."""
 
     left: NDArray[np.int32]
-    """The first of the two new blocks, ``NO_CHILD`` if there are none."""
+    """The first of the two new blocks, ``NO_CHILD`` if the block is not cut."""
     feature: NDArray[np.int32]
     threshold: NDArray[np.float32]
 
@@ -102,7 +102,7 @@ def look_left(
     candidates: Candidates,
     left: Left,
 ) -> None:
-    """Add what rows are on the left of the candidates of their blocks."""
+    """Add the rows that are on the left of the candidates of their blocks."""
     place, feature, threshold, center = candidates
     count, deviation = left
     for i in range(len(rows)):
@@ -117,7 +117,7 @@ def look_left(
 
 @kernel
 def follow_cuts(rows: NDArray[np.float32], cuts: Cuts, blocks: NDArray[np.int32]) -> None:
-    """Move the rows of blocks that are cut to the new blocks."""
+    """Give the rows of blocks that are cut the numbers of their new blocks."""
     left, feature, threshold = cuts
     for i in range(len(rows)):
         block = blocks[i]
@@ -136,9 +136,9 @@ def sort_by_block(
     sorted_labels: NDArray[np.float64],
     numbers: NDArray[np.int32],
 ) -> None:
-    """Copy rows to where those of their block are to be, in their order.
+    """Copy rows, labels and row numbers so that those of a block are neighbours, in their order.
 
-    ``place`` has the first place of each block, -1 for those that are left out, and is moved on.
+    ``place`` has the first place of each block, -1 for blocks that are left out. It is advanced.
     """
     for i in range(len(rows)):
         new = place[blocks[i]]
@@ -158,7 +158,7 @@ def report(
     first: int,
     reports: Reports,
 ) -> None:
-    """Fill in what rows say about the blocks from ``first`` on; see ``no_reports``."""
+    """Add rows to the reports on the blocks from ``first`` on, which ``no_reports`` has begun."""
     boxes, moments = reports
     count, mean, squared_deviation = moments
     for i in range(len(rows)):
@@ -175,11 +175,10 @@ class Top:
 
     Parameters
     ----------
-    seed : sequence of int
-        Of the tree.
+    seed : tuple of int
+        The seed of the tree.
     n_features : int
-    min_samples_split, lifetime, n_candidates
-        As for ``sample_block``.
+    growth : Growth
     most_rows : int
         Blocks with at most so many rows are closed.
     """
@@ -188,15 +187,11 @@ class Top:
         self,
         seed: tuple[int, ...],
         n_features: int,
-        min_samples_split: int,
-        lifetime: float,
-        n_candidates: int,
+        growth: Growth,
         most_rows: int,
     ) -> None:
         self.seed = seed
-        self.min_samples_split = min_samples_split
-        self.lifetime = lifetime
-        self.n_candidates = n_candidates
+        self.growth = growth
         self.most_rows = most_rows
         self.kind = [WAITING]
         self.left = [NO_CHILD]
@@ -213,7 +208,7 @@ class Top:
         return len(self.kind)
 
     def blocks_of(self, kind: int) -> list[int]:
-        """Return all blocks of one kind that is not cut, from left to right."""
+        """Return all blocks of one kind, from left to right; the kind is not ``INNER``."""
         found, waiting = [], [0]
         while waiting:
             block = waiting.pop()
@@ -225,14 +220,14 @@ class Top:
 
     def random_state(self, block: int) -> NDArray[np.uint64]:
         """Return the random stream of a block."""
-        # Bits of the path, after a one: no two blocks share a number.
+        # The bits of the path, after a one, so that no two blocks have the same number.
         place = int("1" + "".join(map(str, self.path[block])), 2)
         words = [place >> shift & 0xFFFFFFFF for shift in range(0, place.bit_length(), 32)]
         state = np.random.SeedSequence([*self.seed, *words]).generate_state(4, np.uint64)
         return state.astype(np.uint64)
 
     def draw(self, news: Reports) -> Candidates | None:
-        """Take the reports on all blocks that wait, and draw cuts; None when all is decided."""
+        """Take the reports on all undecided blocks and draw cuts; None if no block is to be cut."""
         first = len(self.reports.boxes)
         self.reports = self.reports.followed_by(news)
         drawn = [self._decide(block) for block in range(first, self.n_blocks)]
@@ -250,15 +245,15 @@ class Top:
         )
 
     def cut(self, candidates: Candidates, found: Left | None) -> Cuts:
-        """Make the best of the cuts that were drawn, in each block; without ``found``, the first.
+        """Make the best of the cuts that were drawn in each block; without ``found``, the first.
 
-        The new blocks wait then, from the old ``n_blocks`` on.
+        The new blocks are undecided. They are numbered from the old ``n_blocks`` on.
         """
         best = np.zeros(len(self._cutting), np.int64)
         if found is not None:
             n_right = self.reports.n_rows[self._cutting][:, None] - found.n_rows
-            # The deviations of all rows of a block add up to zero, so that those on its left are
-            # all that the sum of squares between its sides depends on.
+            # The deviations of all rows of a block add up to zero. So the sum of squares between
+            # the two sides depends only on the deviations on the left.
             between = found.deviation**2 * (1.0 / found.n_rows + 1.0 / n_right)
             best = np.argmax(between, axis=1)
         n_before = self.n_blocks
@@ -275,10 +270,10 @@ class Top:
         )
 
     def _decide(self, block: int) -> list[tuple[int, np.float32]] | None:
-        """Say what a block is; return cuts if it is to be cut."""
+        """Decide what a block is; return candidates if it is to be cut."""
         count = int(self.reports.n_rows[block])
         extent = total_extent(self.reports.boxes, block) if count > 0 else 0.0
-        if count < self.min_samples_split or extent == 0.0:
+        if count < self.growth.min_samples_split or extent == 0.0:
             self.kind[block] = LEAF
             return None
         if count <= self.most_rows:
@@ -286,13 +281,14 @@ class Top:
             return None
         state = self.random_state(block)
         time = self.start_time[block] + exponential(state, extent)
-        if time >= self.lifetime:
+        if time >= self.growth.lifetime:
             self.kind[block] = LEAF
             return None
         self.kind[block] = INNER
         self.split_time[block] = time
         return [
-            sample_cut(state, self.reports.boxes, block, extent) for _ in range(self.n_candidates)
+            sample_cut(state, self.reports.boxes, block, extent)
+            for _ in range(self.growth.n_candidate_splits)
         ]
 
     def _add_children(self, block: int) -> None:
@@ -308,11 +304,11 @@ class Top:
 
 
 class Subtree(NamedTuple):
-    """The subtree of a closed block as it travels, in about a third of the bytes of a tree.
+    """The subtree of a closed block as it is sent, in about a third of the bytes of a tree.
 
-    Nodes come in the order in which a walk meets them, depth first and left before right. Where
-    they are among all nodes, boxes and tallies of inner nodes, follow from that and the leaves.
-    First is what all nodes have, then what inner nodes have, then what leaves have.
+    Nodes are in depth-first order, left before right. The numbers of children, and the boxes and
+    tallies of inner nodes, follow from this order and from the leaves. ``is_leaf`` has an entry for
+    each node. The next three arrays have one for each inner node, the others one for each leaf.
     """
 
     is_leaf: NDArray[np.bool_]
@@ -329,31 +325,19 @@ def grow_subtree(
     rows: NDArray[np.float32],
     labels: NDArray[np.float64],
     start_time: float,
-    min_samples_split: int,
-    lifetime: float,
-    n_candidates: int,
+    growth: Growth,
     random_state: NDArray[np.uint64],
     room: Tree,
 ) -> tuple[Subtree, NDArray[np.int32]]:
-    """Grow the subtree of a closed block from all of its rows; ``room`` is only worked with.
+    """Grow the subtree of a closed block from all of its rows; return it and the order of the rows.
 
-    The rows have ``padded_width``, and are permuted; the order that they are in then is returned
-    as well.
+    The rows have ``padded_width`` columns, and are permuted. ``room`` is scratch space.
     """
     order = np.arange(len(rows), dtype=np.int32)
     n_features = room.boxes.shape[2]
     bounding_box(rows, 0, len(rows), room.boxes, 0)
-    size = sample_alone(
-        rows,
-        order,
-        labels if n_candidates > 1 else None,
-        start_time,
-        min_samples_split,
-        n_candidates,
-        lifetime,
-        random_state,
-        room,
-    )
+    labels_to_use = labels if growth.n_candidate_splits > 1 else None
+    size = sample_alone(rows, order, labels_to_use, start_time, growth, random_state, room)
     ordered = np.empty(len(rows))
     order_labels(labels, order, ordered)
     tally_labels(room.nodes, room.tallies, ordered, 0, size)
@@ -404,7 +388,10 @@ def _pack(tree: Tree, subtree: Subtree) -> None:
 
 @kernel
 def _unpack(subtree: Subtree, root: int, first_node: int, first_row: int, tree: Tree) -> None:
-    """Write a subtree: its root, the other nodes from ``first_node`` on, as a batch fit does."""
+    """Write a subtree into a tree: its root, then the others from ``first_node`` on.
+
+    They are numbered as in a batch fit.
+    """
     is_leaf, feature, threshold, split_time, leaf_boxes, n_rows, mean, squared_deviation = subtree
     nodes, boxes, tallies = tree
     waiting = np.empty(len(feature) + 2, np.int64)
@@ -440,7 +427,7 @@ def _unpack(subtree: Subtree, root: int, first_node: int, first_row: int, tree: 
         tally.label_mean = mean[leaf]
         tally.squared_deviation = squared_deviation[leaf]
         first_row += n_rows[leaf]
-    for place in range(n_nodes, first_node - 1, -1):  # children stand behind their parents
+    for place in range(n_nodes, first_node - 1, -1):  # children before parents
         j = place - 1 if place > first_node else root
         left = nodes[j].left_child
         if left != NO_CHILD:
@@ -449,24 +436,25 @@ def _unpack(subtree: Subtree, root: int, first_node: int, first_row: int, tree: 
 
 
 class Joining:
-    """A whole tree as it is written, numbered as by a batch fit, into arrays with room.
+    """Writes a whole tree from its top and its subtrees, numbered as in a batch fit.
 
-    In that order all nodes below a node are neighbours, so that subtrees are written one after the
-    other, from left to right: none but the next needs to be at hand.
+    In that order all nodes below a node are neighbours. So subtrees are written one after the
+    other, from left to right, and only the next one needs to be at hand.
 
     Parameters
     ----------
     top : Top
     room : Tree
+        Arrays with room for all nodes.
     order : ndarray of int32
-        Gets the rows of the tree in the order of its nodes. If they are not kept, it is empty, as
-        are all row numbers.
+        Is set to the row numbers of the tree in the order of its nodes. If rows are not kept, it is
+        empty, and so are all arrays of row numbers.
     """
 
     def __init__(self, top: Top, room: Tree, order: NDArray[np.int32]) -> None:
         self.top, self.room, self.order = top, room, order
         self.n_nodes, self.n_rows = 1, 0
-        # Of the blocks of the top: their numbers among all nodes, and their first rows.
+        # By block of the top: its number among all nodes, and its first row.
         self._place = np.zeros(top.n_blocks, np.int64)
         self._first_row = np.zeros(top.n_blocks, np.int64)
         self._waiting = [0]
@@ -476,7 +464,7 @@ class Joining:
         subtrees: dict[int, tuple[Subtree, NDArray[np.int32]]],
         leaf_rows: dict[int, NDArray[np.int32]],
     ) -> None:
-        """Write all that can be written with these subtrees, and rows, of closed blocks."""
+        """Write all that can be written with these subtrees of closed blocks and rows of leaves."""
         top, place = self.top, self._place
         while self._waiting:
             block = self._waiting[-1]
@@ -493,7 +481,7 @@ class Joining:
             row_numbers = leaf_rows.get(block, self.order[:0])
             if top.kind[block] == CLOSED:
                 subtree, row_numbers = subtrees[block]
-                # Kernels are compiled for arrays that can be written to, as most are.
+                # For read-only arrays, kernels would be compiled once more.
                 arrays: list[Any] = [np.require(array, requirements="W") for array in subtree]
                 _unpack(Subtree(*arrays), place[block], self.n_nodes, self.n_rows, self.room)
                 self.n_nodes += len(subtree.is_leaf) - 1
@@ -501,7 +489,7 @@ class Joining:
             self.n_rows += int(top.reports.n_rows[block])
 
     def finish(self) -> int:
-        """Write the nodes of the top, when all subtrees were added; return the tree's size."""
+        """Write the nodes of the top, once all subtrees were added; return the number of nodes."""
         assert not self._waiting, "a subtree is missing, or came out of order"
         top = self.top
         nodes, boxes, tallies = self.room
@@ -520,7 +508,7 @@ class Joining:
         tallies["first_row"][place] = self._first_row[own]
         tallies["label_mean"][place] = top.reports.labels.mean[own]
         tallies["squared_deviation"][place] = top.reports.labels.squared_deviation[own]
-        for block in own[::-1]:  # children stand behind their parents
+        for block in own[::-1]:  # children before parents
             if top.kind[block] == INNER:
                 merge_tallies(nodes, tallies, self._place[block])
         return self.n_nodes

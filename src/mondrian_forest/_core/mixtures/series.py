@@ -1,4 +1,4 @@
-"""Polynomials in place of functions that take long."""
+"""Polynomials that replace slow functions."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""The standard normal distribution and Student's t distribution, whose limit it is.
+"""Student's t distribution, and the standard normal distribution as its limit.
 
-Where an absolute error of 3e-14 will do there are ``normal_at`` and ``student_at``, from tables
-and short series; ``student_tail`` keeps the digits of the smallest tails.
+``normal_at`` and ``student_at`` use tables and short series. Their distribution functions have
+absolute errors below 3e-14. ``student_tail`` keeps the digits of the smallest tails.
 
 The tail of a t distribution is half an incomplete beta function, I_r(v / 2, 1 / 2). For many
-degrees it has the expansion of DiDonato and Morris (1992, Algorithm 708), and for few
-degrees terms of one sign lead to a beta function of more degrees, so that one method serves all.
+degrees there is the expansion of DiDonato and Morris (1992, Algorithm 708). For few degrees, a sum
+of terms with the same sign leads to a beta function of many degrees.
 
 =====  ==============================================================================
 v      degrees of freedom
@@ -29,21 +29,22 @@ from .series import Vector, power_series
 _SQRT_HALF = math.sqrt(0.5)
 _DENSITY_AT_ZERO = 1.0 / math.sqrt(2.0 * math.pi)
 
-_FARTHEST = 9.0
-"""Standard deviations beyond which the normal distribution function is 0 or 1."""
+_TABLE_END = 9.0
+"""The table ends so many standard deviations from zero: beyond, the distribution function is 0 or 1
+in float64."""
 _STEPS = 256
-_NODES = np.linspace(-_FARTHEST, _FARTHEST, int(2 * _FARTHEST * _STEPS) + 1)
+_NODES = np.linspace(-_TABLE_END, _TABLE_END, int(2 * _TABLE_END * _STEPS) + 1)
 _TABLE = np.array(
     [(0.5 * math.erfc(-z * _SQRT_HALF), _DENSITY_AT_ZERO * math.exp(-0.5 * z * z)) for z in _NODES]
 )
 """Distribution function and density of the standard normal distribution, 74 KB."""
 
 MANY_DEGREES = 24
-"""From here on the expansion for many degrees holds; there are tables for integers below."""
+"""From here on the expansion for many degrees holds. Below, there are tables for integers."""
 MOST_DEGREES = 1e150
-"""Takes the place of infinity, so that products with zero are zero."""
+"""Stands for infinite degrees, so that products with zero are zero."""
 _LONGEST_EXPANSION = 1.2
-"""Where L is larger than this, the power series in r is shorter than the expansion."""
+"""For larger L, the power series in r is shorter than the expansion."""
 _EXACT_TERMS = 9
 
 
@@ -63,7 +64,7 @@ _P1, _P2, _P3, _P4 = (float(p) for p in _EXPANSION[1:5])
 
 
 def _integer_tail(x: NDArray[np.float64], degrees: int) -> NDArray[np.float64]:
-    """Return P(T > x) for integer degrees, by the finite sum in sines and cosines."""
+    """Return P(T > x) for integer degrees, by a finite sum of sines and cosines."""
     angle = np.arctan(x / math.sqrt(degrees))
     square = np.cos(angle) ** 2
     odd = degrees % 2
@@ -83,9 +84,9 @@ _ORDER = 8
 def _tail_polynomials() -> NDArray[np.float64]:
     """Return polynomials for P(T > x), x >= 0, for each integer number of degrees: 98 KB.
 
-    The argument is s = x / (x + 3). In it the tail is smooth up to x = infinity, s = 1, for
-    integer degrees. Each of 64 cells has a polynomial of order 8 through the Chebyshev nodes, in
-    an argument from -1 to 1.
+    The argument is s = x / (x + 3). For integer degrees, the tail is smooth in s up to s = 1, where
+    x is infinite. The range of s has 64 cells. Each has a polynomial of order 8 through the
+    Chebyshev nodes, whose argument goes from -1 to 1.
     """
     nodes = np.cos((np.arange(_ORDER) + 0.5) * np.pi / _ORDER)
     to_coefficients = np.linalg.inv(np.vander(nodes, increasing=True)).T
@@ -108,7 +109,7 @@ _DENSITIES_AT_ZERO = np.array(
 
 
 _MOST_DECAY_RATIO = 31.0
-"""Of x^2 / v: from 24 degrees on, there is nothing left of the tail."""
+"""For larger x^2 / v, nothing is left of the tail of 24 degrees or more."""
 
 
 def _inverse_tangent_ratio(square: Vector) -> Vector:
@@ -126,14 +127,14 @@ _L0, _L1, _L2, _L3, _L4, _L5, _L6, _L7, _L8, _L9 = (
 def normal_at(standard: float) -> tuple[float, float]:
     """Return distribution function and density of the standard normal distribution.
 
-    A Taylor polynomial at the nearest node of a table; the absolute errors are below 1e-15 and
-    1e-12. Both together take 4 to 7 ns, where the error function alone takes 20. There are no
-    branches and no divisions, so that loops over this function can be vectorised.
+    They are Taylor polynomials at the nearest node of a table, with absolute errors below 1e-15 and
+    1e-12. Both together take 4 to 7 ns; the error function alone takes 20. There are no branches
+    and no divisions, so that loops over this function can be vectorised.
     """
-    standard = min(max(standard, -_FARTHEST), _FARTHEST)
-    position = (standard + _FARTHEST) * _STEPS + 0.5
+    standard = min(max(standard, -_TABLE_END), _TABLE_END)
+    position = (standard + _TABLE_END) * _STEPS + 0.5
     node = np.int32(position if position == position else 0.0)  # any node will do for NaN
-    z = node * (1.0 / _STEPS) - _FARTHEST
+    z = node * (1.0 / _STEPS) - _TABLE_END
     d = standard - z
     # Derivatives of the density are Hermite polynomials times the density.
     second = (z * z - 1.0) * (1.0 / 2.0)
@@ -149,7 +150,7 @@ def normal_at(standard: float) -> tuple[float, float]:
 def _gamma_ratio(inverse_square: float) -> float:
     """Return Gamma(T + 3/4) / Gamma(T + 1/4) / sqrt(T), T >= 11.75, given 1 / T^2.
 
-    The series of the ratio has even powers only (Tricomi and Erdelyi 1951); the error is 1e-15.
+    The series of the ratio has only even powers (Tricomi and Erdelyi 1951). The error is 1e-15.
     """
     return 1.0 + inverse_square * (
         0.015625
@@ -193,8 +194,8 @@ def log_decay(standard: float, degrees: float) -> float:
 def _correction(u: float, decay: float, t: float, n_terms: int) -> float:
     """Return B in P(T > x) = P(N > w) + w phi(w) B / 2, where w^2 / 2 = u = T L.
 
-    These are the terms of DiDonato and Morris less those with the normal tail, whose sum is the
-    inverse of the ratio of gamma functions, since both tails are 1/2 at zero.
+    These are the terms of DiDonato and Morris without those of the normal tail. The latter add up
+    to the inverse of the ratio of gamma functions, since both tails are 1/2 at zero.
     """
     inverse_square = 1.0 / (t * t)
     quarter = 0.25 * inverse_square
@@ -212,7 +213,7 @@ def _correction(u: float, decay: float, t: float, n_terms: int) -> float:
 
 @kernel
 def student_tail(standard: float, degrees: float) -> float:
-    """Return P(T > x) of the t distribution, to 12 digits for x >= 0 however small it is."""
+    """Return P(T > x) of the t distribution. For x >= 0 it has 12 digits, however small it is."""
     degrees = min(degrees, MOST_DEGREES)
     decay = log_decay(standard, degrees)
     total = 0.0
@@ -225,7 +226,7 @@ def student_tail(standard: float, degrees: float) -> float:
             * math.sqrt(away / degrees)
             * math.exp(-0.5 * degrees * decay)
         )  # fmt: skip
-        # I_r(a, 1/2) is a term more than I_r(a + 1, 1/2).
+        # I_r(a, 1/2) is I_r(a + 1, 1/2) and one term.
         while shifted < MANY_DEGREES or (decay > _LONGEST_EXPANSION and term > 1e-17 * total):
             total += term
             term *= (1.0 - away) * (shifted + 1.0) / (shifted + 2.0)
@@ -243,7 +244,7 @@ def student_tail(standard: float, degrees: float) -> float:
 
 @kernel
 def student_log_density(standard: float, degrees: float) -> float:
-    """Return the log density of the t distribution, less that at zero."""
+    """Return the log density of the t distribution, minus the log density at zero."""
     degrees = min(degrees, MOST_DEGREES)
     return -0.5 * (degrees + 1.0) * log_decay(standard, degrees)
 
@@ -252,7 +253,7 @@ def student_log_density(standard: float, degrees: float) -> float:
 def _few_at(size: float, degrees: int) -> tuple[float, float]:
     """Return P(T > x) and density at x >= 0 for integer degrees below ``MANY_DEGREES``."""
     inverse = 1.0 / (size + _HALFWAY)
-    # 1 - 3 / (x + 3) is right at infinity, too.
+    # Written as 1 - 3 / (x + 3), s is also right at infinity.
     position = (1.0 - _HALFWAY * inverse) * _CELLS
     cell = np.int32(min(position, _CELLS - 1.0) if position == position else 0.0)
     d = 2.0 * (position - cell) - 1.0
@@ -268,7 +269,8 @@ def _few_at(size: float, degrees: int) -> tuple[float, float]:
 def _log1p(q: float) -> float:
     """Return log(1 + q) for q from 0 to 31, as products and sums that fit into vector registers.
 
-    Two roots make q small, and log((1 + s) / (1 - s)) = 2 artanh(s). The relative error is 6e-15.
+    Two square roots make q small, then log((1 + s) / (1 - s)) = 2 artanh(s). The relative error is
+    6e-15.
     """
     q = q / (1.0 + math.sqrt(1.0 + q))
     q = q / (1.0 + math.sqrt(1.0 + q))
@@ -288,7 +290,7 @@ def _many_at(standard: float, degrees: float) -> tuple[float, float]:
     inverse = 1.0 / degrees
     q = min(standard * standard * inverse, _MOST_DECAY_RATIO)
     decay = _log1p(q)
-    w = min(math.sqrt((degrees - 0.5) * decay), _FARTHEST)
+    w = min(math.sqrt((degrees - 0.5) * decay), _TABLE_END)
     u = 0.5 * w * w
     tail, at = normal_at(-w)
     quarter = 1.0 / ((degrees - 0.5) * (degrees - 0.5))
@@ -316,8 +318,8 @@ def _any_at(standard: float, degrees: float) -> tuple[float, float]:
 def student_at(standard: float, degrees: float) -> tuple[float, float]:
     """Return distribution function and density of the t distribution.
 
-    The absolute errors are below 3e-14 and 1e-11. Degrees below 24 that are no integers take
-    ten times as long as others.
+    The absolute errors are below 3e-14 and 1e-11. Degrees below 24 that are not integers take ten
+    times as long as others.
     """
     if degrees >= MANY_DEGREES:
         tail, density = _many_at(standard, degrees)
@@ -330,7 +332,7 @@ def student_at(standard: float, degrees: float) -> tuple[float, float]:
 
 @kernel
 def kind_of(degrees: float) -> int:
-    """Return by which function a t distribution is computed: 0 few, 1 many, 2 others."""
+    """Return how a t distribution is computed: 0 for few degrees, 1 for many, 2 for others."""
     if degrees >= MANY_DEGREES:
         return 1
     return 0 if degrees == wide(degrees) else 2
@@ -347,8 +349,8 @@ def students_at(
 ) -> tuple[float, float]:
     """Return distribution function and density of a mixture, whose components are sorted by kind.
 
-    Those of a kind are summed up in vector registers: 10 ns for each of few degrees and 28 of many,
-    where ``student_at`` takes 18 and 43.
+    Components of one kind are summed in vector registers. One of few degrees takes 10 ns and one of
+    many takes 28 ns, where ``student_at`` takes 18 and 43 ns.
     """
     few, many, n = ends
     total = 0.0

@@ -12,7 +12,7 @@ from ..arrays.tree import Records
 from ..mixtures.mixture import (
     Degrees,
     Mixture,
-    Sorted,
+    SortedComponents,
     allocate_sorted,
     degrees_of,
     mixture_at,
@@ -71,17 +71,6 @@ def to_columns(record: Records) -> NDArray[np.float64]:
 def from_columns(columns: NDArray[np.float64]) -> Records:
     """Return the record that ``to_columns`` has turned into plain numbers."""
     return np.ascontiguousarray(columns).view(RECORD)[:, 0]
-
-
-def record_of_constant(factor: float, deviation: NDArray[np.float64]) -> Records:
-    """Return a record of rows that ask for one factor, whatever their standard deviation."""
-    record = np.zeros(len(deviation), RECORD)
-    record["deviation"] = deviation
-    record["log_factor"] = math.log(factor)
-    record["level"] = 2.0 / math.pi * np.arctan(factor / FACTORS)
-    record["level_below"] = 2.0 / math.pi * math.atan(math.exp(FACTOR_STEP))
-    record["level_above"] = 2.0 / math.pi * math.atan(math.exp(-FACTOR_STEP))
-    return record
 
 
 def measure(
@@ -163,7 +152,7 @@ def _copy_balanced(
     i: int,
     mean: float,
     balance: float,
-    out: Sorted,
+    out: SortedComponents,
 ) -> None:
     """Copy the components of mixture i, sorted by kind, with another balance."""
     within, between = variances(mixture, i, mean)
@@ -177,7 +166,7 @@ def _copy_balanced(
 
 @kernel
 def _log_density_at(
-    components: Sorted,
+    components: SortedComponents,
     degrees: Degrees,
     end: int,
     y: float,
