@@ -358,7 +358,7 @@ def test_memory_does_not_grow_over_ten_rebuilds():
     tests = str(Path(__file__).parent)
     printed = subprocess.run(
         [sys.executable, "-c", REBUILDS],
-        env={**os.environ, "PYTHONPATH": tests},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([tests, *filter(None, sys.path)])},
         check=True,
         capture_output=True,
         text=True,

@@ -175,7 +175,7 @@ def test_files_that_are_not_there_are_downloaded_once(tmp_path, archive):
         first = fetch_us_flights_2008(data_home=tmp_path / "new")
     archive.files.clear()
     with warnings.catch_warnings():
-        warnings.simplefilter("error")
+        warnings.simplefilter("error", UserWarning)
         again = fetch_us_flights_2008(data_home=tmp_path / "new")
     np.testing.assert_array_equal(first.target, [-14, 4, 11, 2, 9])
     np.testing.assert_array_equal(first.data, again.data)

@@ -76,7 +76,11 @@ def test_time_feature_and_threshold_of_the_root_are_independent(trees):
 
 @pytest.mark.parametrize(
     ("n_features", "points_per_axis", "lifetime", "n_trees"),
-    [(1, 4001, 3.0, 2000), (2, 301, 1.0, 1500), (3, 61, 0.5, 1000)],
+    [
+        (1, 4001, 3.0, 2000),
+        (2, 301, 1.0, 1500),
+        pytest.param(3, 61, 0.5, 1000, marks=pytest.mark.slow),
+    ],
 )
 def test_the_number_of_cells_of_a_dense_cube(n_features, points_per_axis, lifetime, n_trees):
     """On average (1 + lifetime)^D; the grid misses cells thinner than its spacing, well below the
