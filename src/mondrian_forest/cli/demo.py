@@ -31,9 +31,9 @@ def demo(
     ),
     seed: Annotated[int, typer.Option(min=0, max=2**31, help="Random seed.")] = 0,
 ) -> None:
-    """Fit a forest to a noisy wave with a gap in the data, and plot its predictions.
+    """Fit a forest to a noisy wave with a region without data, and plot its predictions.
 
-    It prints means, standard deviations and intervals: in the data, in the gap and far outside.
+    It prints means, standard deviations and intervals in the data, in the gap and far outside.
 
     Example: mondrian demo --picture bands.png
     """
