@@ -18,15 +18,16 @@ from .table import Table
 
 WEIGHTED = CHOSEN | {"feature_weights": "auto"}
 SETTINGS = {
-    "as in the paper": PAPER,
-    "prior_rate=1": PAPER | {"posterior": HierarchicalPosterior(prior_rate=1.0)},
-    'hyperparameters="marginal_likelihood"': PAPER
+    "`**PAPER`": PAPER,
+    "`**PAPER`, HierarchicalPosterior(prior_rate=1)": PAPER
+    | {"posterior": HierarchicalPosterior(prior_rate=1.0)},
+    '`**PAPER`, HierarchicalPosterior(hyperparameters="marginal_likelihood")': PAPER
     | {"posterior": HierarchicalPosterior(hyperparameters="marginal_likelihood")},
-    'posterior="empirical"': PAPER | {"posterior": "empirical"},
-    'posterior="pruned", min_samples_split=2': PRUNED,
+    '`**PAPER`, posterior="empirical"': PAPER | {"posterior": "empirical"},
+    '`**PAPER`, posterior="pruned", min_samples_split=2': PRUNED,
     '... and n_candidate_splits="n_features"': CHOSEN,
     '... and feature_weights="auto"': WEIGHTED,
-    '... and spread="auto", the default': DEFAULT,
+    '... and spread="auto": the default': DEFAULT,
 }
 
 
@@ -35,9 +36,9 @@ def run(quick: bool, data: Path | None) -> Iterator[Table]:
     table = Table(
         "Accuracy",
         ["features", "method", "R2", "mean log density", "coverage of 90% intervals"],
-        note=f"scikit-learn's make_friedman1 with noise 1, {n_rows * 4 // 5:,} rows to train, "
-        f"{n_rows // 5:,} to test; five features matter. 25 trees against 100 of ExtraTrees with "
-        "min_samples_leaf=5.",
+        note="scikit-learn's make_friedman1 with noise 1, of whose features five matter. "
+        f"{n_rows * 4 // 5:,} rows to train, {n_rows // 5:,} to test. 25 trees against 100 of "
+        'ExtraTrees with min_samples_leaf=5. A line with "... and" adds to the line above.',
     )
     for n_features in (5, 10, 100):
         X, y = make_friedman1(n_rows, n_features, noise=1.0, random_state=0)
@@ -49,7 +50,7 @@ def run(quick: bool, data: Path | None) -> Iterator[Table]:
             low, high = found.interval(0.9).T
             table.add(
                 n_features,
-                f"MondrianForestRegressor, {name}",
+                name,
                 f"{r2_score(y[test], found.mean()):.3f}",
                 f"{found.logpdf(y[test]).mean():.3f}",
                 f"{np.mean((low <= y[test]) & (y[test] <= high)):.3f}",
@@ -68,8 +69,8 @@ def smallest_nodes(sizes: tuple[int, ...], data: Path | None) -> Table:
     table = Table(
         "Smallest nodes that are split",
         ["data", "rows", *(f"{score}, {n}" for n in (2, 5, 10) for score in ("RMSE", "NLPD"))],
-        note="min_samples_split of 2, 5 and 10, 25 trees, all else at its default. friedman1 has 8 "
-        f"features. {n_test:,} rows to test; scores in standard deviations of the labels.",
+        note="The default with 25 trees, and with min_samples_split of 2, 5 and 10. friedman1 has "
+        f"8 features. {n_test:,} rows to test. Scores are in standard deviations of the labels.",
     )
     tables = {
         f"friedman1, noise {noise:g}": make_friedman1(
@@ -102,7 +103,8 @@ def extrapolation(n_rows: int) -> Table:
     table = Table(
         "Extrapolation",
         ["trend", "rows", "R2", "mean log density", "coverage of 90% intervals"],
-        note=f"y = 5 x1 + sin(9 x2) + noise of 0.1; {n_rows:,} rows to train with x1 from 0 to 1.",
+        note="The default with 25 trees. y = 5 x1 + sin(9 x2) + noise of 0.1. "
+        f"{n_rows:,} rows to train with x1 from 0 to 1.",
     )
     random = np.random.default_rng(0)
     X, noise = random.random((2 * n_rows, 2)), 0.1 * random.normal(size=2 * n_rows)

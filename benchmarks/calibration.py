@@ -34,10 +34,10 @@ def run(quick: bool, data: Path | None) -> Iterator[Table]:
     differences = Table(
         "Observed minus ideal coverage of central intervals",
         ["data", "intervals", *(f"{level:.0%}" for level in LEVELS), "worst"],
-        note=f"{N_TREES} trees with the paper's model. Six parts of ten to "
-        "train, two to calibrate (which only the last two methods use), two to test, in order or "
-        "shuffled; at most 300,000 rows. The adaptive method learns the test rows as a stream of "
-        f"chunks of {CHUNK}, each predicted first.",
+        note=f"{N_TREES} trees of the paper's model (`**PAPER`). 60% of the rows to train, 20% to "
+        "calibrate (used by the last two methods only), 20% to test, in order or shuffled; at most "
+        "300,000 rows. The adaptive method learns the test rows as a stream in chunks of "
+        f"{CHUNK}, and predicts each chunk first.",
     )
     scores = Table("Width and score", ["data", "intervals", "mean width of 90% intervals", "CRPS"])
     for name, X, y, in_order in load_sources(data):

@@ -10,7 +10,7 @@ from time import perf_counter
 from mondrian_forest import PAPER, MondrianForestRegressor
 
 from .growth import kept_bytes
-from .speed import N_THREADS, N_TREES, uniform_table
+from .speed import MODEL, N_THREADS, N_TREES, uniform_table
 from .table import Table
 
 
@@ -28,7 +28,7 @@ def run(quick: bool, _data: Path | None) -> Iterator[Table]:
             "load, seconds",
             "load with mmap=True, seconds",
         ],
-        note=f"{N_TREES} trees, {len(y):,} rows of 8 features. The better of three.",
+        note=f"{MODEL}, {N_TREES} trees, {len(y):,} rows of 8 features. The best of three.",
     )
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.mf"

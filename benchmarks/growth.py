@@ -12,6 +12,7 @@ from pathlib import Path
 from mondrian_forest import MondrianForestRegressor
 from mondrian_forest._forest.sharing import state_of
 
+from .speed import MODEL
 from .table import Table
 
 CHILD = """
@@ -115,9 +116,9 @@ def sampling(n_rows: int) -> Table:
     table = Table(
         f"Sample a tree on {n_rows:,} rows, for each row and level",
         ["loops", "seconds", "levels", "ns for each row and level"],
-        note="8 uniform features, one thread, the best of 8, each in a process of its own; the "
-        "trees are the same. Scalars: the loops of the first version, which rows of more than 16 "
-        "features still take.",
+        note="8 uniform features, one thread, the best of 8 runs, each in a new process. The trees "
+        "are the same. Scalars: the loops of the first version, which are still used for rows of "
+        "more than 16 features.",
     )
     trees = set()
     for how in ("scalars", "vectors"):
@@ -144,9 +145,9 @@ def growth(quick: bool) -> Table:
             "bytes per node, rows included",
             "bytes per node after freeze()",
         ],
-        note="8 uniform features, 10 trees, 2 threads, the better of two fits. The third column "
-        "does not grow where time grows like n log n. Copies of the rows are in single precision; "
-        "each thread works on one.",
+        note=f"{MODEL}, 8 uniform features, 10 trees, 2 threads, the better of two fits. If time "
+        "grows like n log n, the third column does not grow. Copies of the rows are in single "
+        "precision. Each thread works on a copy of its own.",
     )
     for n_rows in sizes:
         found = run_child(CHILD, str(n_rows))

@@ -13,7 +13,7 @@ from mondrian_forest import PAPER, MondrianForestRegressor
 from mondrian_forest._forest.sharing import state_of
 
 from .growth import run_child
-from .speed import N_THREADS, N_TREES, uniform_table
+from .speed import MODEL, N_THREADS, N_TREES, OURS, uniform_table
 from .table import Table
 
 CHUNK = 10_000
@@ -79,9 +79,9 @@ def memory_over_rebuilds(n_rows: int) -> Table:
     table = Table(
         "Memory over ten rebuilds",
         ["job", "rows", "resident after the first, MB", "after the tenth, MB", "arrays kept, MB"],
-        note=f"{N_TREES} trees, 8 uniform features, {N_THREADS} threads. The stream leaves its "
-        "range by a factor of ten with every chunk, so that all trees are sampled anew; the fit is "
-        "repeated on the same rows.",
+        note=f"{MODEL}, {N_TREES} trees, 8 uniform features, {N_THREADS} threads. Every chunk of "
+        "the stream exceeds the known range tenfold, so that all trees are sampled again. The fit "
+        "is repeated on the same rows.",
     )
     found = run_child(MEMORY, str(n_rows))
     first, last = found["stream"][1], found["stream"][-1]
@@ -114,9 +114,10 @@ def in_chunks(n_rows: int, chunk: int) -> tuple[MondrianForestRegressor, Table]:
     table = Table(
         f"Learn {n_rows:,} rows online, {chunk:,} at a time",
         ["rows seen", "microseconds per row", "more for each doubling of the rows seen"],
-        note=f"{N_TREES} trees, 8 uniform features, {N_THREADS} threads, the better of two runs of "
-        "each chunk. The last column stays the same where the cost grows like the logarithm; it is "
-        "larger once the trees, 61 MB each at a million rows, have left the cache.",
+        note=f"{MODEL}, {N_TREES} trees, 8 uniform features, {N_THREADS} threads, the better of "
+        "two runs of each chunk. If the cost grows like the logarithm, the last column stays the "
+        "same. It is larger once the trees, 61 MB each at a million rows, no longer fit into the "
+        "cache.",
     )
     forest = MondrianForestRegressor(N_TREES, n_jobs=N_THREADS, random_state=0, **PAPER)
     forest.fit(X[:100], y[:100]).partial_fit(X[100:200], y[100:200])
@@ -157,8 +158,8 @@ def against_batch(n_rows: int, chunk: int, repeats: int = 5) -> Table:
     table = Table(
         f"Learn {n_rows:,} rows online and in batch",
         ["job", "seconds", "from", "to", "times a batch fit"],
-        note=f"{N_TREES} trees, 8 uniform features, {N_THREADS} threads; medians of {repeats} runs "
-        "in turn, each in a new process, and the range.",
+        note=f"{MODEL}, {N_TREES} trees, 8 uniform features, {N_THREADS} threads. Medians and "
+        f"ranges of {repeats} runs in turn, each in a new process.",
     )
     for job, ratio in zip(jobs, (np.median(ratios), 1.0), strict=True):
         table.add(job, np.median(times[job]), min(times[job]), max(times[job]), ratio)
@@ -171,8 +172,8 @@ def against_peers(quick: bool) -> Table:
     table = Table(
         "Learn online, against peers",
         ["method", "job", "microseconds per row", "times slower than ours"],
-        note=f"{N_TREES} trees, 8 uniform features. onelearn takes no number of threads. In turn: "
-        f"medians of {SINGLE_TURNS} turns.",
+        note=f"{N_TREES} trees, 8 uniform features. The number of threads of onelearn cannot be "
+        f"set. In turn: medians of {SINGLE_TURNS} turns.",
     )
 
     def add(method: str, job: str, seconds: float, n: int, ours: float | None = None) -> float:
@@ -185,7 +186,7 @@ def against_peers(quick: bool) -> Table:
     begin = perf_counter()
     for start in range(0, n_rows, CHUNK):
         forest.partial_fit(X[start : start + CHUNK], y[start : start + CHUNK])
-    ours = add("MondrianForestRegressor", chunks_job, perf_counter() - begin, n_rows)
+    ours = add(OURS, chunks_job, perf_counter() - begin, n_rows)
     try:
         peer = onelearn_forest()
         peer.partial_fit(X[:10], y[:10])
@@ -210,7 +211,7 @@ def against_peers(quick: bool) -> Table:
     except ModuleNotFoundError:
         print("river is not installed: left out")
         single_rows = range(n_seen, n_seen + n_single)
-        add("MondrianForestRegressor", single_job, learn_singly(single_rows), n_single)
+        add(OURS, single_job, learn_singly(single_rows), n_single)
         return table
     peer = AMFRegressor(n_estimators=N_TREES, seed=0)
     dicts = [dict(enumerate(row)) for row in X[: n_seen + n_single].tolist()]
@@ -231,7 +232,7 @@ def against_peers(quick: bool) -> Table:
             peer.learn_one(dicts[i], y[i])
         times.append((own, perf_counter() - begin))
     own, others = np.median(times, axis=0)
-    single = add("MondrianForestRegressor", single_job, own, n_turn)
+    single = add(OURS, single_job, own, n_turn)
     add("river AMFRegressor", single_job, others, n_turn, single)
     return table
 

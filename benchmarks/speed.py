@@ -21,6 +21,8 @@ N_THREADS = 2
 CALLS = 100
 QUANTILES = [0.05, 0.25, 0.5, 0.75, 0.95]
 SETTING: dict[str, Any] = {"n_estimators": N_TREES, "n_jobs": N_THREADS, "random_state": 0}
+MODEL = "The paper's model (`**PAPER`)"
+OURS = "`MondrianForestRegressor(**PAPER)`"
 AGAINST = f"{N_TREES} trees, {N_THREADS} threads, min_samples_split=10 against min_samples_leaf=5."
 
 
@@ -69,12 +71,13 @@ def compare_fits(title: str, X, y, repeats: int):
     table = Table(
         title,
         ["method", "seconds", "range", "times slower than ours"],
-        note=f"{AGAINST} Medians of {repeats} fits, of ExtraTrees 2, of RandomForest one.",
+        note=f"{AGAINST} Medians of {repeats} fits, for ExtraTrees of 2. RandomForest is fitted "
+        "once.",
     )
     ours, times, forest = time_call(
         lambda: MondrianForestRegressor(**PAPER, **SETTING).fit(X, y), repeats
     )
-    table.add("MondrianForestRegressor", ours, times, 1.0)
+    table.add(OURS, ours, times, 1.0)
     peers = [
         ("ExtraTreesRegressor", ExtraTreesRegressor(min_samples_leaf=5, **SETTING), 2),
         ("RandomForestRegressor", RandomForestRegressor(min_samples_leaf=5, **SETTING), 1),
@@ -96,15 +99,14 @@ def compare_predictions(forest, extra_trees, X, y, queries, repeats: int) -> Tab
     table = Table(
         f"Predict {len(queries):,} rows with these forests",
         ["method", "what", "seconds", "range", "times slower than our mean and std"],
-        note=f"Medians of {2 * repeats} calls in turn. quantile-forest keeps one label for each "
-        "leaf by default; the last line is with all of them, from a hundredth of the rows.",
+        note=f"Medians of {2 * repeats} calls in turn. By default, quantile-forest keeps one label "
+        "for each leaf. The last line is with all labels, measured on a hundredth of the rows and "
+        "scaled up.",
     )
     levels = f"{len(QUANTILES)} quantiles"
     calls = {
-        ("MondrianForestRegressor", "mean and std"): lambda: forest.predict(
-            queries, return_std=True
-        ),
-        ("MondrianForestRegressor", levels): lambda: forest.predict_quantiles(queries, QUANTILES),
+        (OURS, "mean and std"): lambda: forest.predict(queries, return_std=True),
+        (OURS, levels): lambda: forest.predict_quantiles(queries, QUANTILES),
         ("ExtraTreesRegressor", "mean"): lambda: extra_trees.predict(queries),
     }
     full = None
@@ -120,7 +122,7 @@ def compare_predictions(forest, extra_trees, X, y, queries, repeats: int) -> Tab
         )
         full = ExtraTreesQuantileRegressor(max_samples_leaf=None, **setting).fit(X, y)
     found = time_in_turn(calls, 2 * repeats)
-    ours = median(found["MondrianForestRegressor", "mean and std"])
+    ours = median(found[OURS, "mean and std"])
     for (name, what), times in found.items():
         table.add(name, what, median(times), spread(times), median(times) / ours)
     if full is not None:
@@ -136,7 +138,8 @@ def predict_one_row(X, y, queries, repeats: int) -> Table:
     table = Table(
         f"Predict one row, after {len(y):,} rows",
         ["method", "what", "microseconds", "times slower than ours"],
-        note=f"{N_TREES} trees, one thread, validation included. Medians of turns of {CALLS}.",
+        note=f"{N_TREES} trees, one thread, with the validation of the input. Medians of turns of "
+        f"{CALLS} calls.",
     )
     setting = SETTING | {"n_jobs": 1}
     forest = MondrianForestRegressor(**PAPER, **setting).fit(X, y)
@@ -147,13 +150,11 @@ def predict_one_row(X, y, queries, repeats: int) -> Table:
             predict(row.reshape(1, -1), **options)
 
     calls = {
-        ("MondrianForestRegressor", "mean and std"): lambda: repeat(
-            forest.predict, return_std=True
-        ),
+        (OURS, "mean and std"): lambda: repeat(forest.predict, return_std=True),
         ("ExtraTreesRegressor", "mean"): lambda: repeat(peer.predict),
     }
     found = time_in_turn(calls, 2 * repeats)
-    ours = median(found["MondrianForestRegressor", "mean and std"])
+    ours = median(found[OURS, "mean and std"])
     for (name, what), times in found.items():
         table.add(name, what, median(times) / CALLS * 1e6, median(times) / ours)
     return table
@@ -163,8 +164,8 @@ def threads(X, y, queries, repeats: int) -> Table:
     table = Table(
         "One thread against two",
         ["job", "one thread, seconds", "two threads, seconds", "times faster"],
-        note=f"The best of {4 * repeats} calls in turn: in others, fits wait for memory that the "
-        "process has given back.",
+        note=f"{MODEL}. The best of {4 * repeats} calls in turn. In other calls, a fit waits for "
+        "memory that the process has given back.",
     )
     forests = {
         n_jobs: MondrianForestRegressor(**PAPER, **SETTING | {"n_jobs": n_jobs})

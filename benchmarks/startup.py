@@ -45,9 +45,9 @@ def run(_quick: bool, _data: Path | None) -> Iterator[Table]:
             "first fit and predict",
             "mondrian demo",
         ],
-        note="1000 rows, 8 features, 10 trees. The estimator's import is mostly scikit-learn's. "
-        "`mondrian demo` compiles nothing: as long as nothing else has, its small forest is fitted "
-        "uncompiled.",
+        note="The default with 10 trees, 1000 rows, 8 features. Importing the estimator is mostly "
+        "importing scikit-learn. `mondrian demo` compiles nothing: if there is no compiled code "
+        "yet, it fits its small forest without compilation.",
     )
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder, "mondrian_forest")  # that has never compiled anything
