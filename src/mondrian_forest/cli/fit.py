@@ -32,72 +32,84 @@ if TYPE_CHECKING:
     from mondrian_forest.tables.learning import Learned
 
 
+_Table = Annotated[
+    str,
+    typer.Argument(
+        help="CSV (also .csv.gz), Parquet or Arrow file, or a pattern such as 'data/*.parquet'."
+    ),
+]
+_Target = Annotated[str, typer.Option("--target", "-t", help="Column to predict.")]
+_OutputPath = Annotated[Path, typer.Option("--output", "-o", help="Where to save the model file.")]
+_Columns = Annotated[
+    str | None,
+    typer.Option(help="Columns to learn from, separated by commas; by default all others."),
+]
+_Drop = Annotated[str | None, typer.Option(help="Columns to leave out, separated by commas.")]
+_Impute = Annotated[
+    bool,
+    typer.Option(
+        "--impute", help="Fill missing values with medians, in this table and in later ones."
+    ),
+]
+_Missing = Annotated[
+    list[str] | None,
+    typer.Option(help="Text that marks a missing value, such as '?'. May be given several times."),
+]
+_Text = Annotated[
+    str | None,
+    typer.Option(
+        help="Columns to treat as text although they look like numbers, separated by commas."
+    ),
+]
+_Holdout = Annotated[
+    float,
+    typer.Option(
+        min=0.0, max=0.9, help="Fraction of the rows to evaluate on before they are learned."
+    ),
+]
+_Stream = Annotated[
+    bool, typer.Option("--stream", help="Read the table in batches and learn online.")
+]
+_Trees = Annotated[int, typer.Option(min=1, help="Number of trees.")]
+_MinSamplesSplit = Annotated[
+    int | None, typer.Option(min=2, help="Do not split nodes with fewer rows than this.")
+]
+_Paper = Annotated[
+    bool, typer.Option("--paper", help="Use the paper's model: faster, but often less accurate.")
+]
+_Rows = Annotated[
+    bool, typer.Option(help="Keep the rows in the model file, so that it can learn more.")
+]
+_Workers = Annotated[
+    int | None, typer.Option(min=1, help="Fit with this number of Dask worker processes.")
+]
+_Dask = Annotated[
+    str | None, typer.Option(help="Fit on a Dask cluster, such as tcp://10.0.0.1:8786.")
+]
+_Seed = Annotated[int, typer.Option(min=0, max=2**31, help="Random seed.")]
+
+
 def fit(
-    table: Annotated[
-        str,
-        typer.Argument(
-            help="CSV (also .csv.gz), Parquet or Arrow file, or a pattern such as 'data/*.parquet'."
-        ),
-    ],
-    target: Annotated[str, typer.Option("--target", "-t", help="Column to predict.")],
-    output: Annotated[
-        Path, typer.Option("--output", "-o", help="Where to save the model file.")
-    ] = Path("model.mf"),
-    columns: Annotated[
-        str | None,
-        typer.Option(help="Columns to learn from, separated by commas; by default all others."),
-    ] = None,
-    drop: Annotated[
-        str | None, typer.Option(help="Columns to leave out, separated by commas.")
-    ] = None,
-    impute: Annotated[
-        bool,
-        typer.Option(
-            "--impute", help="Fill missing values with medians, in this table and in later ones."
-        ),
-    ] = False,
-    missing: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Text that marks a missing value, such as '?'. May be given several times."
-        ),
-    ] = None,
-    text: Annotated[
-        str | None,
-        typer.Option(
-            help="Columns to treat as text although they look like numbers, separated by commas."
-        ),
-    ] = None,
-    holdout: Annotated[
-        float,
-        typer.Option(
-            min=0.0, max=0.9, help="Fraction of the rows to evaluate on before they are learned."
-        ),
-    ] = 0.0,
-    stream: Annotated[
-        bool, typer.Option("--stream", help="Read the table in batches and learn online.")
-    ] = False,
+    table: _Table,
+    target: _Target,
+    output: _OutputPath = Path("model.mf"),
+    columns: _Columns = None,
+    drop: _Drop = None,
+    impute: _Impute = False,
+    missing: _Missing = None,
+    text: _Text = None,
+    holdout: _Holdout = 0.0,
+    stream: _Stream = False,
     batch_rows: BatchRows = 100_000,
-    trees: Annotated[int, typer.Option(min=1, help="Number of trees.")] = 50,
-    min_samples_split: Annotated[
-        int | None, typer.Option(min=2, help="Do not split nodes with fewer rows than this.")
-    ] = None,
-    paper: Annotated[
-        bool,
-        typer.Option("--paper", help="Use the paper's model: faster, but often less accurate."),
-    ] = False,
-    rows: Annotated[
-        bool, typer.Option(help="Keep the rows in the model file, so that it can learn more.")
-    ] = True,
-    workers: Annotated[
-        int | None, typer.Option(min=1, help="Fit with this number of Dask worker processes.")
-    ] = None,
-    dask: Annotated[
-        str | None, typer.Option(help="Fit on a Dask cluster, such as tcp://10.0.0.1:8786.")
-    ] = None,
+    trees: _Trees = 50,
+    min_samples_split: _MinSamplesSplit = None,
+    paper: _Paper = False,
+    rows: _Rows = True,
+    workers: _Workers = None,
+    dask: _Dask = None,
     delimiter: Delimiter = None,
     jobs: Jobs = -1,
-    seed: Annotated[int, typer.Option(min=0, max=2**31, help="Random seed.")] = 0,
+    seed: _Seed = 0,
     json: Json = False,
 ) -> None:
     """Fit a forest to a table and save it in a model file.
@@ -119,11 +131,7 @@ def fit(
     check_can_save("model", output)
     source = _Source(table, delimiter, batch_rows if stream else None)
     choice = _ColumnChoice(target, split_names(columns), split_names(drop))
-    reading: dict[str, Any] = {
-        "text": split_names(text) or [],
-        "missing": missing or [],
-        "impute": impute,
-    }
+    reading = {"text": split_names(text) or [], "missing": missing or [], "impute": impute}
     forest = _ForestOptions(trees, min_samples_split, paper, jobs, seed)
     with errors_as_messages():
         files, chosen = _open_files(source, choice, output)
