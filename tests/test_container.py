@@ -10,7 +10,8 @@ import pytest
 from safetensors import safe_open
 from safetensors.numpy import load_file
 
-from mondrian_forest import ModelFileError, MondrianForestRegressor, persistence
+from mondrian_forest import ModelFileError, MondrianForestRegressor
+from mondrian_forest._forest.model_file import DTYPES
 from mondrian_forest.io.container import _sealed, checksum, read_file, write_file
 from mondrian_forest.tables import TableForest
 
@@ -23,7 +24,7 @@ def small_forest():
 def test_safetensors_reads_our_files(tmp_path):
     path = tmp_path / "model.mf"
     small_forest().save(path)
-    _, expected = read_file(path, persistence._DTYPES)
+    _, expected = read_file(path, DTYPES)
     found = load_file(path)
     assert found.keys() == expected.keys()
     for name, array in expected.items():
@@ -38,7 +39,7 @@ def test_arrays_that_are_not_contiguous_are_written_as_they_are(tmp_path):
     (tmp_path / "file").touch()
     write_file(tmp_path / "file", {}, arrays)
     for mapped in ((), ("boxes",)):
-        header, found = read_file(tmp_path / "file", persistence._DTYPES, mapped)
+        header, found = read_file(tmp_path / "file", DTYPES, mapped)
         assert header == {}
         for name, array in arrays.items():
             np.testing.assert_array_equal(found[name], array)
