@@ -18,11 +18,11 @@ def test_the_noise_has_the_given_standard_deviation():
 
 @pytest.mark.parametrize("n_samples", [0, None, (3, 2), 1.5])
 def test_an_invalid_number_of_rows_is_refused(n_samples):
-    with pytest.raises(ValueError, match="n_samples must be a positive integer"):
+    with pytest.raises(ValueError, match="n_samples must be an integer of at least 1"):
         make_gap_wave(n_samples)
 
 
 @pytest.mark.parametrize("noise", [-1.0, np.nan, "x", 1j])
 def test_invalid_noise_is_refused(noise):
-    with pytest.raises(ValueError, match="noise must be a finite number"):
+    with pytest.raises(ValueError, match="noise must be a number of at least 0"):
         make_gap_wave(noise=noise)

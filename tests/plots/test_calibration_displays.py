@@ -59,7 +59,7 @@ def test_errors_are_labels_minus_predicted_means(fitted, held_out):
 
 @pytest.mark.parametrize("number", [0, 1.5, None, "auto", True])
 def test_a_number_of_bins_or_groups_must_be_a_positive_integer(fitted, held_out, number):
-    with pytest.raises(ValueError, match="n_bins must be a positive integer"):
+    with pytest.raises(ValueError, match="n_bins must be an integer of at least 1"):
         PITDisplay.from_estimator(fitted, *held_out, n_bins=number)
-    with pytest.raises(ValueError, match="n_groups must be a positive integer"):
+    with pytest.raises(ValueError, match="n_groups must be an integer of at least 1"):
         ErrorDisplay.from_estimator(fitted, *held_out, n_groups=number)

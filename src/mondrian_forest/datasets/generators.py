@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils import check_random_state
+
+from .._forest.validation import check_integer, check_number
 
 
 def make_gap_wave(
@@ -37,10 +38,8 @@ def make_gap_wave(
     >>> X.shape, y.shape
     ((50, 1), (50,))
     """
-    if not isinstance(n_samples, Integral) or n_samples < 1:
-        raise ValueError(f"n_samples must be a positive integer, got {n_samples!r}.")
-    if not (isinstance(noise, Real) and 0 <= noise < np.inf):
-        raise ValueError(f"noise must be a finite number of at least 0, got {noise!r}.")
+    check_integer("n_samples", n_samples, 1)
+    check_number("noise", noise, 0.0)
     random = check_random_state(random_state)
     x = random.uniform(-2.0, 2.0, n_samples)
     x += np.copysign(1.0, x)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from numbers import Integral
 from typing import Any
 
 COLOUR = "#2f6f9f"
@@ -31,9 +30,3 @@ def axes_to_draw_on(ax: Any, width: float = 8.0, height: float = 4.5) -> Any:
             "Plots need matplotlib: pip install 'mondrian-forest[plot]'."
         ) from None
     return plt.subplots(figsize=(width, height), layout="constrained")[1]
-
-
-def check_count(name: str, value: object) -> None:
-    """Raise a ValueError unless ``value`` is a positive integer."""
-    if not isinstance(value, Integral) or isinstance(value, bool) or value < 1:
-        raise ValueError(f"{name} must be a positive integer, got {value!r}.")

@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from .. import metrics
-from ._display import COLOUR, Display, axes_to_draw_on, check_count
+from .._forest.validation import check_integer
+from ._display import COLOUR, Display, axes_to_draw_on
 
 _MOST_POINTS = 5000
 
@@ -103,7 +104,7 @@ class ErrorDisplay(Display):
         ErrorDisplay
             This object.
         """
-        check_count("n_groups", n_groups)
+        check_integer("n_groups", n_groups, 1)
         ax = axes_to_draw_on(ax, 5.5, 5.0)
         groups = np.array_split(np.argsort(self.std), min(n_groups, len(self.std)))
         predicted = [math.sqrt(np.mean(self.std[rows] ** 2)) for rows in groups]

@@ -9,7 +9,8 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.stats import binom
 
 from .. import metrics
-from ._display import COLOUR, Display, axes_to_draw_on, check_count
+from .._forest.validation import check_integer
+from ._display import COLOUR, Display, axes_to_draw_on
 
 
 class PITDisplay(Display):
@@ -95,7 +96,7 @@ class PITDisplay(Display):
         PITDisplay
             This object.
         """
-        check_count("n_bins", n_bins)
+        check_integer("n_bins", n_bins, 1)
         ax = axes_to_draw_on(ax, 6.0, 4.0)
         counts, edges = np.histogram(self.values, n_bins, (0.0, 1.0))
         share = n_bins / len(self.values)
