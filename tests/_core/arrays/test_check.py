@@ -93,7 +93,7 @@ def test_children_that_are_their_own_ancestors_are_found(make):
 
 
 @pytest.mark.parametrize("make", [sampled, linked])
-def test_boxes_are_looked_at_on_request(make):
+def test_boxes_are_checked_on_request(make):
     tree, numbers, is_linked = make()
     tree.boxes[2, 0, 1] = np.nan
     assert fault(tree, numbers, is_linked, reads_boxes=False) == ""

@@ -81,7 +81,7 @@ def test_a_chain_deeper_than_the_first_stack_is_sampled_whole():
     check_tree_invariants(tree, rows, row_lists)
 
 
-def test_the_callers_rows_are_left_alone_and_seeds_decide():
+def test_the_rows_stay_as_they_are_and_the_seed_decides_about_the_tree():
     rows, _ = small_table(2)
     before = rows.copy()
     first, again, other = grow(rows, seed=1), grow(rows, seed=1), grow(rows, seed=2)
@@ -92,7 +92,7 @@ def test_the_callers_rows_are_left_alone_and_seeds_decide():
 
 
 @pytest.mark.parametrize("n_features", [MANY_FEATURES, MANY_FEATURES + 1])
-def test_many_features_are_searched_as_few_are_counted(n_features):
+def test_a_search_among_many_features_finds_what_counting_finds(n_features):
     generator = np.random.default_rng(0)
     boxes = np.zeros((1, 2, n_features), np.float32)
     boxes[0, 1] = generator.random(n_features) * (generator.random(n_features) < 0.7)

@@ -62,14 +62,14 @@ def test_the_best_of_several_cuts_is_made():
         assert 0.2 <= tree.threshold[0] < 1.0
 
 
-def test_what_is_left_adds_up():
+def test_rows_and_deviations_on_the_left_add_up():
     one = Left(np.ones((1, 2), np.int64), np.full((1, 2), 0.5))
     found = one.joined(one)
     np.testing.assert_array_equal(found.n_rows, [[2, 2]])
     np.testing.assert_array_equal(found.deviation, [[1.0, 1.0]])
 
 
-def test_nothing_is_known_of_blocks_without_rows():
+def test_reports_by_no_rows_change_nothing():
     nothing = no_reports(2, 3)
     moments = MomentArrays(np.ones(2, np.int64), np.ones(2), np.ones(2))
     some = Reports(np.zeros((2, 2, 3), np.float32), moments)

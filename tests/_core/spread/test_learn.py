@@ -49,7 +49,7 @@ class TestLearn:
         inner = (deviation > 0.3) & (deviation < 3)
         np.testing.assert_allclose(spread.factor_at(deviation)[inner], ratio[inner], rtol=0.1)
 
-    def test_what_is_less_certain_does_not_become_the_narrower(self):
+    def test_a_less_certain_prediction_does_not_become_the_narrower_one(self):
         deviation = np.geomspace(1.0, 2.0, 1000)
         spread = learned(normal_record(deviation**-3.0, deviation))
         width = spread.factor_at(deviation) * deviation
@@ -165,7 +165,7 @@ class TestLearn:
         spread = learned(normal_record(0.3, deviation), 1.0)
         assert spread.factor_at(np.array([1.0]))[0] == 1.0
 
-    def test_rows_that_were_measured_long_ago_count_where_they_still_can(self):
+    def test_rows_that_were_measured_with_other_factors_still_count(self):
         """A stream: at first nothing is known of the factor, and it is far from 1."""
         generator = np.random.default_rng(0)
         mixture, mean = mixtures(False, 300)
@@ -183,7 +183,7 @@ class TestLearn:
         assert (np.diff(spread.deviation) > 0).all()
         assert spread.factor_at(np.array([10.0]))[0] == 1.0
 
-    def test_what_is_too_narrow_does_not_shrink_far_away(self):
+    def test_predictions_that_are_too_narrow_do_not_shrink_far_away(self):
         record = normal_record(2.5, np.ones(400))
         deviation = np.geomspace(1.0, 9.0, 50)
         for far_deviation in (1.2, 2.6, 5.0):
