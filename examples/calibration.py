@@ -1,8 +1,9 @@
-"""Check the calibration of a forest on real data, and mend it.
+"""Check the calibration of a forest on real data, and correct it.
 
-Draws the pictures of docs/calibration.md. It needs the extras ``datasets`` and ``plot``:
+It draws the plots of docs/calibration.md, with the paper's model. It needs the extras ``datasets``
+and ``plot``:
 
-    python examples/calibration.py [FOLDER FOR THE PICTURES]
+    python examples/calibration.py [FOLDER FOR THE PLOTS]
 """
 
 import sys
@@ -29,32 +30,36 @@ X, y, names = flights.data, flights.target, flights.feature_names
 
 
 def save(figure: plt.Figure, name: str) -> None:
-    """Write a picture."""
+    """Save a plot."""
     figure.savefig(folder / f"{name}.png", dpi=110)
     plt.close(figure)
     print(f"Saved {folder / name}.png")
 
 
-# Shuffled: rows are exchangeable, and split conformal calibration is exact.
+# Shuffled rows are exchangeable, so split conformal calibration has its guarantee.
 order = np.random.default_rng(0).permutation(len(y))
 train, kept, test = np.split(order, [150_000, 200_000])
 test = test[:50_000]
 forest = MondrianForestRegressor(25, random_state=0, n_jobs=-1, **PAPER).fit(X[train], y[train])
 found = forest.predict_distribution(X[test])
 calibrated = ConformalForest(forest).calibrate(X[kept], y[kept])
-mended = calibrated.predict_distribution(X[test])
-for name, prediction in (("forest", found), ("calibrated", mended)):
+corrected = calibrated.predict_distribution(X[test])
+for name, prediction in (("forest", found), ("calibrated", corrected)):
     scores = ", ".join(f"{k} {v:.3f}" for k, v in summary(y[test], prediction).items())
     print(f"{name}: {scores}")
 
 display = ReliabilityDisplay.from_predictions(
     y[test],
-    {"Gaussian of mean and std": (found.mean(), found.std()), "forest": found, "conformal": mended},
+    {
+        "Gaussian of mean and std": (found.mean(), found.std()),
+        "forest": found,
+        "conformal": corrected,
+    },
 )
 save(display.figure_, "reliability")
 
 figure, axes = plt.subplots(1, 2, figsize=(10, 3.6), sharey=True, layout="constrained")
-for ax, title, prediction in zip(axes, ("forest", "conformal"), (found, mended), strict=True):
+for ax, title, prediction in zip(axes, ("forest", "conformal"), (found, corrected), strict=True):
     PITDisplay.from_predictions(y[test], prediction, ax=ax)
     ax.set_title(title)
 save(figure, "pit")
@@ -67,7 +72,7 @@ display = DensityDisplay.from_estimator(forest, X[rows], y[rows])
 display.ax_.set(xlabel="arrival delay, minutes", xlim=(-80, 150))
 save(display.figure_, "densities")
 
-# In time order: of a stream a forest knows the past only, and the year moves on.
+# In time order, a forest knows the past of the stream only, and the data drift.
 first = 100_000
 history = MondrianForestRegressor(10, random_state=0, n_jobs=-1, **PAPER)
 fixed = ConformalForest(history, random_state=0).fit(X[:first], y[:first])
@@ -92,7 +97,7 @@ ax.set(xlabel=f"flights in time order (running mean over {width:,})", ylabel="sh
 ax.legend()
 save(figure, "drift")
 
-# What the paper's Figure 1 shows, and bands over one feature.
+# A partition as in the paper's Figure 1, and prediction bands over one feature.
 generator = np.random.default_rng(3)
 points = generator.random((25, 2))
 heights = np.sin(5 * points[:, 0]) + points[:, 1]

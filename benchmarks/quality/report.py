@@ -19,43 +19,44 @@ RANKED = {"nlpd": "NLPD", "crps": "CRPS", "rmse": "RMSE", "coverage_error": "cov
 TITLES = {
     "rmse": (
         "RMSE",
-        "Means over the splits, in standard deviations of the training labels, as all scores. "
-        "The point prediction is the mean of the predictive distribution: of the forests the mean "
-        "over trees, of quantile-forest and LightGBM that of the distribution through their "
+        "Means over the splits. All scores are in standard deviations of the training labels. The "
+        "point prediction is the mean of the predictive distribution: for forests the mean over "
+        "trees, for quantile-forest and LightGBM the mean of the distribution through their "
         "quantiles.",
     ),
     "nlpd": (
         "NLPD",
-        "Negative log predictive density. RandomForest and ExtraTrees: Gaussian with the mean and "
-        "variance of the trees, as in the paper. Nobody's density counts for more than one over "
-        "the rounding step of the labels (their median gap), or than that of a Gaussian with "
-        f"standard deviation {LEAST_STD}; narrower Gaussians and tied quantiles are widened to it. "
-        "quantile-forest and LightGBM: quantile function linear between 19 levels, exponential "
-        "tails through the median and the outermost quantile, of a scale of at least "
-        f"{LEAST_TAIL}. None of this widening is in the other scores.",
+        "Negative log predictive density. RandomForest and ExtraTrees predict a Gaussian with the "
+        "mean and variance of the trees, as in the paper. quantile-forest and LightGBM have a "
+        "quantile function that is linear between 19 levels, with exponential tails through the "
+        f"median and the outermost quantile, of a scale of at least {LEAST_TAIL}. No density "
+        "counts for more than one over the rounding step of the labels (the median difference "
+        "between neighbouring values), or than that of a Gaussian with standard deviation "
+        f"{LEAST_STD}: narrower Gaussians and tied quantiles are widened to it. The other scores "
+        "do without this widening.",
     ),
     "crps": ("CRPS", "Continuous ranked probability score, exact for these distributions."),
     "coverage_error": (
         "Worst coverage error",
-        "Largest difference, over central intervals of 10% to 90% and 95%, between the level and "
-        "the share of labels inside. Of n test rows, a perfect forecast has about 0.69 / sqrt(n): "
-        "0.07 for the 101 of housing.",
+        "The largest difference, over central intervals of 10% to 90% and 95%, between the level "
+        "and the share of labels inside. With n test rows, a perfect forecast has about "
+        "0.69 / sqrt(n): 0.07 for the 101 rows of housing.",
     ),
     "rounded_coverage_error": (
         "Worst coverage error of rounded labels",
-        "The same where a label counts as anything within half a rounding step (the median gap), "
-        "drawn at random: the randomised PIT of Czado, Gneiting and Held (2009). A label that "
-        "takes a few values only lies in the middle of every forecast that is sure of it, so that "
-        "being sure counts as an error above.",
+        "The same, but each label is replaced by a random value within half a rounding step: the "
+        "randomised PIT of Czado, Gneiting and Held (2009). A label with few distinct values lies "
+        "in the middle of every confident forecast, so that in the table above confidence counts "
+        "as an error.",
     ),
     "fit_seconds": (
         "Fit time, seconds",
-        "Times from the cache are of the day of that run: compare only what ran together on a "
+        "Cached times are from the day of their run: compare only methods that ran together on a "
         "quiet machine.",
     ),
     "predict_seconds": (
         "Prediction time, seconds",
-        "Of the distributions of all test rows; scores are not in it.",
+        "The time to predict the distributions of all test rows, without the scores.",
     ),
 }
 
@@ -105,8 +106,8 @@ def rank_table(results: Scores, names: list[str]) -> Table:
     table = Table(
         "Mean ranks",
         ["method", *RANKED.values()],
-        note=f"Over {len(results)} tables, by the mean over the splits; 1 is best, ties share "
-        "their ranks. GP has no rank: it runs on small tables only.",
+        note=f"Over {len(results)} tables, by the mean over the splits. 1 is best, and ties share "
+        "their ranks. GP has no rank, because it runs on small tables only.",
     )
     ranks = {score: mean_ranks(results, score, names) for score in RANKED}
     for name in sorted(names, key=lambda name: ranks["nlpd"][name]):
@@ -123,8 +124,8 @@ def ablation_table(
     table = Table(
         "Ablation",
         ["variant", "settings", *summaries[names[0]]],
-        note="Means over the tables. Ranks are among the variant and the other packages. Ratios "
-        "are geometric means.",
+        note="Means over the tables. Each variant is ranked among the other packages. Ratios are "
+        "geometric means.",
     )
     for name in names:
         text = ", ".join(f"{key}={value!r}" for key, value in settings.get(name, {}).items())
@@ -151,7 +152,7 @@ def summary(results: Scores, name: str, rivals: list[str]) -> dict[str, float]:
 
 
 def target_table(results: Scores, head: str, rivals: list[str]) -> Table:
-    table = Table("Targets", ["target", "found", "met"], note=f"Of {head}.")
+    table = Table("Targets", ["target", "found", "met"], note=f"For {head}.")
     for target, found, is_met in targets(results, head, rivals):
         table.add(target, found, "yes" if is_met else "no")
     return table
