@@ -4,8 +4,8 @@ import pickle
 import numpy as np
 import pytest
 
+from mondrian_forest._core.arrays.grove import Grove
 from mondrian_forest._core.arrays.rng import random_states
-from mondrian_forest._core.growth.learn import Grove
 from mondrian_forest._core.labels.hierarchical import log_marginal_likelihood
 from trees import give_labels, grow, paper_forest
 

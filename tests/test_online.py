@@ -11,7 +11,7 @@ import joblib
 import numpy as np
 import pytest
 
-import mondrian_forest._core.growth.learn as learn_module
+import mondrian_forest._core.arrays.grove as grove_module
 import mondrian_forest.forest as forest_module
 from mondrian_forest._core.growth.learn import renew
 from trees import check_tree_invariants, paper_forest
@@ -322,7 +322,7 @@ print(resident[-1] - resident[3], size)
 def test_room_for_many_times_the_rows_changes_nothing_else(monkeypatch):
     X, y = stream(500)
     close = learn_in_chunks(forest(), X, y, 13)
-    monkeypatch.setattr(learn_module, "_FEWEST_ROWS_FOR_SPARE_ROOM", 100)
+    monkeypatch.setattr(grove_module, "_FEWEST_ROWS_FOR_SPARE_ROOM", 100)
     roomy = learn_in_chunks(forest(), X, y, 13)
     assert roomy._grove.row_numbers.shape[1] > 6_000 > close._grove.row_numbers.shape[1]
     assert_same_predictions(close, roomy, X)
@@ -336,8 +336,8 @@ def test_where_address_space_is_short_there_is_room_for_twice_the_rows(monkeypat
         return np.empty(shape, dtype)
 
     X, y = stream(500)
-    monkeypatch.setattr(learn_module, "_FEWEST_ROWS_FOR_SPARE_ROOM", 100)
-    monkeypatch.setattr(learn_module, "empty", refuse_much)
+    monkeypatch.setattr(grove_module, "_FEWEST_ROWS_FOR_SPARE_ROOM", 100)
+    monkeypatch.setattr(grove_module, "empty", refuse_much)
     model = learn_in_chunks(forest(), X, y, 13)
     assert model._grove.row_numbers.shape[1] <= 1_000
     assert_same_predictions(model, learn_in_chunks(forest(), X, y, 13), X)

@@ -3,6 +3,7 @@
 import numpy as np
 
 from mondrian_forest import PAPER, MondrianForestRegressor
+from mondrian_forest._core.arrays.grove import allocate_grove, copy_tree
 from mondrian_forest._core.arrays.rng import random_states
 from mondrian_forest._core.arrays.tree import (
     NO_CHILD,
@@ -14,8 +15,6 @@ from mondrian_forest._core.arrays.tree import (
     parents_first,
 )
 from mondrian_forest._core.growth.learn import (
-    allocate_grove,
-    copy_tree,
     learn_batch,
     learn_more,
     scratch_like,

@@ -18,27 +18,28 @@ from sklearn.base import BaseEstimator, RegressorMixin, clone
 from sklearn.utils import assert_all_finite, check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from ._core.arrays.grove import (
+    Grove,
+    allocate_grove,
+    allocate_to_grow,
+    copy_tree,
+    linked,
+    trimmed,
+    without_rows,
+)
 from ._core.arrays.memory import empty, enlarge
 from ._core.arrays.rng import random_states
 from ._core.arrays.tree import MOST_FEATURES, Tree, parents_first
 from ._core.features import FARTHEST, is_finite, scale_rows, survey_features, survey_labels
+from ._core.growth import MOST_CANDIDATES, Growth
 from ._core.growth.learn import (
-    MOST_CANDIDATES,
-    Grove,
-    Growth,
-    allocate_grove,
-    allocate_to_grow,
-    copy_tree,
     learn_alone,
     learn_batch,
     learn_more,
-    linked,
     log_likelihood,
     put,
     renew,
     scratch_like,
-    trimmed,
-    without_rows,
 )
 from ._core.labels import MODELS, Hierarchical, LabelModel, ModelClass
 from ._core.labels.evidence import TUNABLE, evidence_and_gradient, maximise_evidence

@@ -42,9 +42,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._core.arrays.check import FAULTS, WRONG_VALUE, find_fault
+from .._core.arrays.grove import Grove, trimmed
 from .._core.arrays.memory import empty
 from .._core.arrays.tree import MOST_FEATURES, NODE, TALLY
-from .._core.growth.learn import MOST_CANDIDATES, Grove, Growth, trimmed
+from .._core.growth import MOST_CANDIDATES, Growth
 from .._core.labels import Empirical, Hierarchical, LabelModel, Pruned
 from .._core.labels.model import are_sound
 from .._core.moments import Moments

@@ -19,15 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
 
+from .._core.arrays.grove import Grove, allocate_grove, linked
 from .._core.arrays.memory import release
 from .._core.arrays.rng import random_states
-from .._core.growth.learn import (
-    Grove,
-    allocate_grove,
-    linked,
-    log_likelihood,
-    renew,
-)
+from .._core.growth.learn import log_likelihood, renew
 from .._core.growth.top import (
     CLOSED,
     LEAF,

@@ -28,6 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..arrays.boxes import bounding_box
+from ..arrays.grove import link_rows
 from ..arrays.kernel import AHEAD, inner_kernel, kernel, prefetch, wide
 from ..arrays.rng import exponential_before, uniform
 from ..arrays.tree import NO_CHILD, NO_ROW, Records, Tree
@@ -38,7 +39,6 @@ from .sample import (
     Scratch,
     allocate_scratch,
     divide,
-    link_rows,
     sample_block,
     uniform_between,
 )

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from ..arrays.boxes import bounding_box, copy_box, total_extent
 from ..arrays.kernel import inner_kernel, kernel, wide
 from ..arrays.rng import exponential, uniform
-from ..arrays.tree import NO_CHILD, NO_ROW, Records, Tree
+from ..arrays.tree import NO_CHILD, Records, Tree
 from ..arrays.vector import are_vectors, divide_vectors, padded_width, partition_vectors
 
 MANY_FEATURES = 128
@@ -469,25 +469,6 @@ def _set_height(nodes: Records, tallies: Records, node: int) -> None:
     left = nodes[node].left_child
     if left != NO_CHILD:
         tallies[node].height = 1 + max(tallies[left].height, tallies[left + 1].height)
-
-
-@kernel
-def link_rows(
-    nodes: Records,
-    tallies: Records,
-    row_order: NDArray[np.int32],
-    next_row: NDArray[np.int32],
-    start: int,
-    stop: int,
-) -> None:
-    """Turn positions in ``row_order`` into lists, for the nodes from start to stop."""
-    for node in range(start, stop):
-        first = tallies[node].first_row
-        tallies[node].first_row = NO_ROW
-        if nodes[node].left_child == NO_CHILD:
-            for i in range(first + tallies[node].n_samples - 1, first - 1, -1):
-                next_row[row_order[i]] = tallies[node].first_row
-                tallies[node].first_row = row_order[i]
 
 
 def sample_tree(
