@@ -14,9 +14,9 @@ from mondrian_forest._core.arrays.tree import (
     Tree,
     parents_first,
 )
+from mondrian_forest._core.growth.extend import extend_trees
 from mondrian_forest._core.growth.learn import (
     learn_batch,
-    learn_more,
     scratch_like,
 )
 from mondrian_forest._core.growth.sample import sample_tree
@@ -72,7 +72,7 @@ def learn_in_steps(rows, labels, growth, model, states, n_batch=1, chunk=1):
     yield grove
     for begin in range(n_batch, len(rows), chunk):
         end = min(begin + chunk, len(rows))
-        learn_more(grove, 0, 1, rows, labels, end, growth, model, states)
+        extend_trees(grove, 0, 1, rows, labels, end, growth, model, states)
         yield grove
 
 

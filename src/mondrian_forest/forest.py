@@ -32,10 +32,10 @@ from ._core.arrays.rng import random_states
 from ._core.arrays.tree import MOST_FEATURES, Tree, parents_first
 from ._core.features import FARTHEST, is_finite, scale_rows, survey_features, survey_labels
 from ._core.growth import MOST_CANDIDATES, Growth
+from ._core.growth.extend import extend_trees
 from ._core.growth.learn import (
     learn_alone,
     learn_batch,
-    learn_more,
     log_likelihood,
     put,
     renew,
@@ -1055,7 +1055,7 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
         grove = self._grove
 
         def extend(first: int, stop: int) -> None:
-            learn_more(
+            extend_trees(
                 grove,
                 first,
                 stop,

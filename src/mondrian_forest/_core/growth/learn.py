@@ -15,7 +15,6 @@ from ..labels.hierarchical import Hierarchical, log_marginal_likelihood
 from ..labels.model import LabelModel, set_all_nodes
 from ..labels.tallies import order_labels, tally_labels
 from . import Growth
-from .extend import extend_trees
 from .sample import sample_tree
 
 
@@ -91,40 +90,6 @@ def put(grove: Grove, number: int, learned: LearnedTree) -> None:
     for array, content in zip((grove.nodes, grove.boxes, grove.tallies), learned.tree, strict=True):
         array[number, :size] = content
     grove.row_numbers[number, : len(learned.row_order)] = learned.row_order
-
-
-def learn_more(
-    grove: Grove,
-    first: int,
-    stop: int,
-    rows: NDArray[np.float32],
-    labels: NDArray[np.float64],
-    end: int,
-    growth: Growth,
-    model: LabelModel,
-    random_states: NDArray[np.uint64],
-) -> None:
-    """Let the rows up to ``end`` join the trees from first to stop (Alg. 3).
-
-    There must be room; a tree that has them already is left as it is.
-    """
-    extend_trees(
-        rows,
-        labels,
-        end,
-        growth.min_samples_split,
-        growth.n_candidate_splits,
-        growth.lifetime,
-        model,
-        random_states,
-        grove.nodes,
-        grove.boxes,
-        grove.tallies,
-        grove.row_numbers,
-        grove.sizes,
-        first,
-        stop,
-    )
 
 
 def renew(grove: Grove, number: int, model: LabelModel) -> None:
