@@ -73,9 +73,11 @@ if how == "scalars":  # compiled for this run, since the cache would not notice 
 import numpy as np
 from benchmarks.speed import uniform_table
 from mondrian_forest._core.arrays import vector
-from mondrian_forest._core.growth.learn import allocate_grove, scratch_like
+from mondrian_forest._core.arrays.grove import allocate_grove
+from mondrian_forest._core.growth.learn import scratch_like
 from mondrian_forest._core.arrays.rng import random_states
-from mondrian_forest._core.growth.sample import Growth, sample_tree
+from mondrian_forest._core.growth import Growth
+from mondrian_forest._core.growth.sample import sample_tree
 
 if how == "scalars":
     vector.WIDEST = 0

@@ -2,8 +2,8 @@
 
 import numpy as np
 
+from mondrian_forest._core.arrays.grove import allocate_grove
 from mondrian_forest._core.arrays.vector import padded_width
-from mondrian_forest._core.growth.learn import allocate_grove
 from mondrian_forest._core.growth.top import (
     CLOSED,
     LEAF,

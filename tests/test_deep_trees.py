@@ -12,8 +12,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from mondrian_forest._core.arrays.grove import allocate_grove
 from mondrian_forest._core.arrays.tree import NO_CHILD
-from mondrian_forest._core.growth.learn import allocate_grove, renew
+from mondrian_forest._core.growth.learn import renew
 from mondrian_forest._core.labels.tallies import tally_labels
 from mondrian_forest._forest.sharing import state_of, with_state
 from trees import paper_forest

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from mondrian_forest import HierarchicalPosterior
+from mondrian_forest._core.arrays.grove import Grove
 from mondrian_forest._core.arrays.rng import random_states
-from mondrian_forest._core.growth.learn import Grove
 from mondrian_forest._core.labels.hierarchical import log_marginal_likelihood
 from mondrian_forest._forest.sharing import state_of, with_state
 from trees import give_labels, grow, paper_forest

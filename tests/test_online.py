@@ -11,7 +11,7 @@ import joblib
 import numpy as np
 import pytest
 
-import mondrian_forest._core.growth.learn as learn_module
+import mondrian_forest._core.arrays.grove as grove_module
 import mondrian_forest._forest.trees as trees_module
 from mondrian_forest._core.growth.learn import renew
 from mondrian_forest._forest.sharing import state_of
@@ -268,9 +268,9 @@ def interrupt_at(monkeypatch, name, call):
     ("name", "call", "n_fitted", "n_learned"),
     [
         ("copy_tree", 3, 200, 0),  # trees without room are copied, and the copies are dropped
-        ("learn_more", 3, 200, 0),
-        ("learn_more", 1, 150, 120),  # what has begun to change trees in place is finished
-        ("learn_more", 3, 150, 120),
+        ("extend_trees", 3, 200, 0),
+        ("extend_trees", 1, 150, 120),  # what has begun to change trees in place is finished
+        ("extend_trees", 3, 150, 120),
         ("renew", 2, 150, 120),
     ],
 )
@@ -327,7 +327,7 @@ print(resident[-1] - resident[3], size)
 def test_room_for_many_times_the_rows_changes_nothing_else(monkeypatch):
     X, y = stream(500)
     close = learn_in_chunks(forest(), X, y, 13)
-    monkeypatch.setattr(learn_module, "_FEWEST_ROWS_FOR_SPARE_ROOM", 100)
+    monkeypatch.setattr(grove_module, "_FEWEST_ROWS_FOR_SPARE_ROOM", 100)
     roomy = learn_in_chunks(forest(), X, y, 13)
     assert (
         state_of(roomy).grove.row_numbers.shape[1]
@@ -345,8 +345,8 @@ def test_where_address_space_is_short_there_is_room_for_twice_the_rows(monkeypat
         return np.empty(shape, dtype)
 
     X, y = stream(500)
-    monkeypatch.setattr(learn_module, "_FEWEST_ROWS_FOR_SPARE_ROOM", 100)
-    monkeypatch.setattr(learn_module, "empty", refuse_much)
+    monkeypatch.setattr(grove_module, "_FEWEST_ROWS_FOR_SPARE_ROOM", 100)
+    monkeypatch.setattr(grove_module, "empty", refuse_much)
     model = learn_in_chunks(forest(), X, y, 13)
     assert state_of(model).grove.row_numbers.shape[1] <= 1_000
     assert_same_predictions(model, learn_in_chunks(forest(), X, y, 13), X)

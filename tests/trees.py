@@ -3,6 +3,7 @@
 import numpy as np
 
 from mondrian_forest import PAPER, MondrianForestRegressor
+from mondrian_forest._core.arrays.grove import allocate_grove, copy_tree
 from mondrian_forest._core.arrays.rng import random_states
 from mondrian_forest._core.arrays.tree import (
     NO_CHILD,
@@ -13,14 +14,13 @@ from mondrian_forest._core.arrays.tree import (
     Tree,
     parents_first,
 )
+from mondrian_forest._core.growth import Growth
+from mondrian_forest._core.growth.extend import extend_trees
 from mondrian_forest._core.growth.learn import (
-    allocate_grove,
-    copy_tree,
     learn_batch,
-    learn_more,
     scratch_like,
 )
-from mondrian_forest._core.growth.sample import Growth, sample_tree
+from mondrian_forest._core.growth.sample import sample_tree
 from mondrian_forest._core.labels.model import set_all_nodes
 from mondrian_forest._core.labels.tallies import tally_labels
 from mondrian_forest._core.mixtures.predict import Ensemble, Workspace, allocate_workspace, route
@@ -71,7 +71,7 @@ def learn_in_steps(rows, labels, growth, model, states, n_batch=1, chunk=1):
     yield grove
     for begin in range(n_batch, len(rows), chunk):
         end = min(begin + chunk, len(rows))
-        learn_more(grove, 0, 1, rows, labels, end, growth, model, states)
+        extend_trees(grove, 0, 1, rows, labels, end, growth, model, states)
         yield grove
 
 

@@ -8,7 +8,7 @@ import pytest
 from laws.significance import assert_plausible, is_rejected
 from laws.test_online_laws import N_TREES, PRIOR, measures, p_value, statistics, table
 from mondrian_forest._core.arrays.tree import parents_first
-from mondrian_forest._core.growth.sample import Growth
+from mondrian_forest._core.growth import Growth
 from mondrian_forest._core.growth.top import CLOSED
 from mondrian_forest._core.labels.model import set_all_nodes
 from parts import grow_in_parts

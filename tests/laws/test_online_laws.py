@@ -9,7 +9,7 @@ from scipy.stats import chi2_contingency, ks_2samp
 
 from laws.significance import assert_plausible, is_rejected
 from mondrian_forest._core.arrays.rng import random_states
-from mondrian_forest._core.growth.sample import Growth
+from mondrian_forest._core.growth import Growth
 from mondrian_forest._core.labels import Hierarchical
 from mondrian_forest._core.mixtures.predict import predict_moments
 from trees import forest_of, learn_in_steps, routed

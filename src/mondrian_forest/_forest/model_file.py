@@ -39,9 +39,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._core.arrays.check import FAULTS, WRONG_VALUE, find_fault
+from .._core.arrays.grove import Grove, trimmed
 from .._core.arrays.tree import NODE, TALLY
-from .._core.growth.learn import MOST_CANDIDATES, Grove, trimmed
-from .._core.growth.sample import Growth
+from .._core.growth import MOST_CANDIDATES, Growth
 from .._core.labels import MODELS, Hierarchical, LabelModel
 from .._core.labels.model import are_sound
 from .._core.moments import Moments

@@ -16,11 +16,11 @@ from joblib import parallel_config
 from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
+from .._core.arrays.grove import Grove, linked
 from .._core.arrays.rng import random_states
 from .._core.arrays.tree import MOST_FEATURES
 from .._core.features import FARTHEST
-from .._core.growth.learn import MOST_CANDIDATES, Grove, linked
-from .._core.growth.sample import Growth
+from .._core.growth import MOST_CANDIDATES, Growth
 from .._core.labels import LabelModel
 from .._core.moments import Moments
 from .._core.spread.apply import Spread, constant_spread

@@ -13,8 +13,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .._core.growth.learn import Grove, log_likelihood, trimmed, without_rows
-from .._core.growth.sample import Growth
+from .._core.arrays.grove import Grove, trimmed, without_rows
+from .._core.growth import Growth
+from .._core.growth.learn import log_likelihood
 from .._core.labels import Hierarchical, LabelModel
 from .._core.mixtures.predict import Ensemble
 from .._core.moments import Moments

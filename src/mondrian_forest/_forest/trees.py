@@ -7,20 +7,11 @@ from joblib import delayed
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 
+from .._core.arrays.grove import Grove, allocate_grove, allocate_to_grow, copy_tree
 from .._core.arrays.tree import parents_first
-from .._core.growth.learn import (
-    Grove,
-    allocate_grove,
-    allocate_to_grow,
-    copy_tree,
-    learn_alone,
-    learn_batch,
-    learn_more,
-    put,
-    renew,
-    scratch_like,
-)
-from .._core.growth.sample import Growth
+from .._core.growth import Growth
+from .._core.growth.extend import extend_trees as extend_grove
+from .._core.growth.learn import learn_alone, learn_batch, put, renew, scratch_like
 from .._core.labels import Hierarchical, LabelModel
 from .._core.labels.evidence import TUNABLE, evidence_and_gradient, maximise_evidence
 from ..io.container import ModelFileError
@@ -86,7 +77,7 @@ def extend_trees(state: ForestState, end: int, *, is_due: bool, n_jobs: int | No
     grove, growth, model = state.grove, state.growth, state.model
 
     def extend(first: int, stop: int) -> None:
-        learn_more(
+        extend_grove(
             grove, first, stop, state.rows, state.labels, end, growth, model, state.random_states
         )
 

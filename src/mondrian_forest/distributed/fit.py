@@ -16,9 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
 
+from .._core.arrays.grove import Grove, linked
 from .._core.arrays.rng import random_states
-from .._core.growth.learn import Grove, linked, renew
-from .._core.growth.sample import Growth
+from .._core.growth import Growth
+from .._core.growth.learn import renew
 from .._core.labels import LabelModel, Pruned
 from .._core.moments import Moments, merge_samples
 from .._forest import held_out

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .._core.arrays.grove import Grove, allocate_grove
 from .._core.arrays.memory import release
-from .._core.growth.learn import Grove, allocate_grove
-from .._core.growth.sample import Growth
+from .._core.growth import Growth
 from .._core.growth.top import CLOSED, LEAF, Joining, Left, Top
 from . import tasks
 from .collections import Client

@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from .._core.arrays.grove import allocate_grove
 from .._core.arrays.vector import padded_width
 from .._core.features import survey_features, survey_labels
-from .._core.growth.learn import allocate_grove
-from .._core.growth.sample import Growth
+from .._core.growth import Growth
 from .._core.growth.top import (
     Candidates,
     Cuts,

@@ -3,7 +3,7 @@ import pytest
 
 from mondrian_forest._core.arrays.check import FAULTS, WRONG_VALUE, find_fault
 from mondrian_forest._core.arrays.rng import random_states
-from mondrian_forest._core.growth.sample import Growth
+from mondrian_forest._core.growth import Growth
 from mondrian_forest._core.labels import Hierarchical, Pruned
 from mondrian_forest._core.labels.model import are_sound
 from trees import give_labels, grow, learn_in_steps

@@ -5,10 +5,11 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mondrian_forest._core.arrays.grove import allocate_grove, copy_tree
 from mondrian_forest._core.arrays.rng import random_states
 from mondrian_forest._core.arrays.tree import NO_CHILD, level_by_level
-from mondrian_forest._core.growth.learn import allocate_grove, copy_tree, renew
-from mondrian_forest._core.growth.sample import Growth
+from mondrian_forest._core.growth import Growth
+from mondrian_forest._core.growth.learn import renew
 from mondrian_forest._core.labels import Empirical, Hierarchical, Pruned
 from trees import check_tree_invariants, learn_in_steps, preorder_numbers
 

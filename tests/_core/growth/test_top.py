@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from mondrian_forest._core.arrays.tree import RowOrder, Tree, copy_depth_first
-from mondrian_forest._core.growth.sample import Growth
+from mondrian_forest._core.growth import Growth
 from mondrian_forest._core.growth.top import CLOSED, Left, Reports, no_reports, report
 from mondrian_forest._core.moments import MomentArrays
 from parts import grow_in_parts

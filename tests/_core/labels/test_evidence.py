@@ -6,7 +6,7 @@ from scipy.stats import multivariate_normal
 
 from mondrian_forest._core.arrays.rng import random_states
 from mondrian_forest._core.arrays.tree import NO_CHILD, parents_first
-from mondrian_forest._core.growth.sample import Growth
+from mondrian_forest._core.growth import Growth
 from mondrian_forest._core.labels.evidence import TUNABLE, evidence_and_gradient, maximise_evidence
 from mondrian_forest._core.labels.hierarchical import Hierarchical, log_marginal_likelihood
 from mondrian_forest._core.labels.model import Summary, set_all_nodes

@@ -8,7 +8,7 @@ from scipy.stats import t as student
 
 from mondrian_forest._core.arrays.rng import random_states
 from mondrian_forest._core.arrays.tree import NO_CHILD, parents_first
-from mondrian_forest._core.growth.sample import Growth
+from mondrian_forest._core.growth import Growth
 from mondrian_forest._core.labels import Pruned
 from mondrian_forest._core.labels.model import set_all_nodes
 from mondrian_forest._core.labels.pruned import PRIOR_COUNT, PRIOR_SHAPE

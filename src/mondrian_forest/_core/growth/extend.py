@@ -1,106 +1,135 @@
 """Online learning: rows join a tree (Alg. 3 and 4), with the law of a batch fit.
 
 The paper's Alg. 4 adds one row. Here a group of rows goes down the tree together, as in sampling
-and in prediction, and meets each node once. What Alg. 4 asks of one row is asked of the group: the
-box that the group needs exceeds the node's box by a certain length (summed over features and
-sides), and cuts through the excess arrive at that rate. If the first comes before the node's own
-time, the rows beyond the cut leave and are sampled as a block of their own, from the time of the
-cut on, and the others go on below it; if none does, the box grows and the group is divided by the
-node's own cut. For a group of one row this is Alg. 4, but for what follows.
+and in prediction, and meets each node once. What Alg. 4 asks of one row is asked of the group. The
+box that the group needs exceeds the node's box by a certain length, summed over features and sides,
+and cuts through the excess arrive at that rate. If the first cut comes before the node's own time,
+the rows beyond the cut are cut off: they are sampled as a block of their own, from the time of the
+cut on, and the others go on below the cut. If no cut comes in time, the box grows and the group is
+divided by the node's own cut. For a group of one row this is Alg. 4, with one exception.
 
-Alg. 4 also treats every leaf as if it had been split until there was nothing left to split. That
-breaks the law as soon as ``min_samples_split`` is above 2: a row would be cut off from a leaf that
-a batch fit would not have split. Here a leaf with too few rows just takes the new ones in; once it
-has enough, it is sampled on its own rows, from its parent's time on. That is what a batch fit would
-have done, since until then nothing depended on how these rows are split. A leaf that had enough
-rows before has survived to the end of its time, be it the lifetime, or, where all its rows are
-equal, for ever; it is treated like an inner node.
+Alg. 4 treats every leaf as if it had been split until there was nothing left to split. That breaks
+the law as soon as ``min_samples_split`` is above 2: a row would be cut off from a leaf that a batch
+fit would not have split. Here a leaf with too few rows takes the new ones in. Once it has enough,
+it is sampled on its own rows, from its parent's time on. That is what a batch fit would have done,
+since until then nothing depended on how these rows are split. A leaf that had enough rows before
+has survived to the end of its time: to the lifetime, or, if all its rows are equal, for ever. It is
+treated like an inner node.
 
-Nothing changes but the nodes that the groups have met: boxes on the way down, all the rest, which
-depends on the children, on the way back.
+Only the nodes that the groups meet change: their boxes on the way down, all that depends on the
+children on the way back.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..arrays.boxes import bounding_box
-from ..arrays.kernel import AHEAD, inner_kernel, kernel, prefetch, wide
+from ..arrays.boxes import bounding_box, copy_box, excess_of_box, excess_of_row, include_box
+from ..arrays.grove import Grove, link_rows
+from ..arrays.kernel import AHEAD, borrowing_kernel, inner_kernel, kernel, prefetch, wide
 from ..arrays.rng import exponential_before, uniform
 from ..arrays.tree import NO_CHILD, NO_ROW, Records, Tree
 from ..arrays.vector import padded_width
 from ..labels.model import LabelModel
 from ..labels.tallies import add_row, merge_tallies, order_labels, prefetch_family, tally_labels
-from .sample import (
-    Growth,
-    Scratch,
-    allocate_scratch,
-    divide,
-    link_rows,
-    sample_block,
-    uniform_between,
-)
+from . import Growth
+from .sample import Scratch, allocate_scratch, divide, sample_block, uniform_between
 
 
-class Workspace(NamedTuple):
-    """Arrays that are filled for each tree anew; allocated once, which takes a while for one row.
+class Learner(NamedTuple):
+    """A tree that learns, and all that this takes."""
 
-    Nothing else is allocated while a tree changes: what runs out of memory does so before that.
+    tree: Tree
+    """Its arrays, with room for more nodes."""
+    next_row: NDArray[np.int32]
+    """That of ``RowLists``."""
+    random_state: NDArray[np.uint64]
+    labels: NDArray[np.float64]
+    """By row number."""
+    growth: Growth
+    model: LabelModel
 
-    All groups of a level are looked at before any of the next: they have nothing to do with each
-    other, so that the nodes of the next ones arrive while this one is looked at. There are never
-    more groups than rows. Two levels share the arrays of groups, one behind ``here``, one behind
-    ``below``; arrays that change their names would be counted, and that takes longer than a node.
+
+class Groups(NamedTuple):
+    """Rows that go down the tree together.
+
+    All groups of a level are looked at before any of the next. They have nothing to do with each
+    other, so that the nodes of the next groups arrive while this one is looked at. There are never
+    more groups than rows. The groups of two levels share the arrays: one level is in the first half
+    and the next level in the second half, or the other way round.
+    """
+
+    node: NDArray[np.int32]
+    """The node that the group meets next."""
+    start: NDArray[np.int32]
+    """Where the rows of the group start among the joining rows."""
+    stop: NDArray[np.int32]
+    time: NDArray[np.float64]
+    """From which on the group may be cut off: the time of the node's parent."""
+    boxes: NDArray[np.float32]
+    """The box of the rows; that of a single row is there only where it is needed."""
+
+
+class CrowdedLeaves(NamedTuple):
+    """Leaves that have got enough rows to be split, and all their rows."""
+
+    leaf: NDArray[np.int64]
+    start_time: NDArray[np.float64]
+    end: NDArray[np.int64]
+    """Where the rows of each of these leaves end in the next two arrays."""
+    numbers: NDArray[np.int32]
+    rows: NDArray[np.float32]
+
+
+class LearningSpace(NamedTuple):
+    """Arrays that are filled anew for each tree, and allocated once for all of them.
+
+    Nothing else is allocated while a tree changes: if memory runs out, it does so before that.
     """
 
     joining: NDArray[np.float32]
     """The rows that join the tree; those of a group are neighbours."""
     numbers: NDArray[np.int32]
-    """Of these rows."""
-    group_node: NDArray[np.int32]
-    group_start: NDArray[np.int32]
-    group_stop: NDArray[np.int32]
-    group_time: NDArray[np.float64]
-    """From which on the group may be cut off."""
-    group_boxes: NDArray[np.float32]
+    """The numbers of these rows."""
+    groups: Groups
     met: NDArray[np.int32]
-    """Nodes whose tallies and posteriors are set on the way back, parents before children."""
-    crowded: NDArray[np.int64]
-    """Leaves to be split."""
-    crowded_time: NDArray[np.float64]
-    crowded_end: NDArray[np.int64]
-    """Where the rows of each of these leaves end in the next two arrays."""
-    crowded_numbers: NDArray[np.int32]
-    crowded_rows: NDArray[np.float32]
+    """Inner nodes that are to be set on the way back, parents before children."""
+    crowded: CrowdedLeaves
     ordered: NDArray[np.float64]
     """Labels of the rows of a subtree that is sampled."""
     scratch: Scratch
 
 
 @kernel
-def _allocate_workspace(
+def _allocate_space(
     n_rows: int, n_features: int, n_candidate_splits: int, most_met: int, most_crowded: int
-) -> Workspace:
-    """Return arrays for ``n_rows`` rows that join, and ``most_crowded`` rows of leaves to split."""
+) -> LearningSpace:
+    """Return arrays for ``n_rows`` rows that join, and ``most_crowded`` rows of crowded leaves."""
     room = n_rows + 1
     largest_block = max(n_rows, most_crowded)
-    return Workspace(
-        np.empty((n_rows, padded_width(n_features)), dtype=np.float32),
-        np.empty(n_rows, dtype=np.int32),
+    groups = Groups(
         np.empty(2 * room, dtype=np.int32),
         np.empty(2 * room, dtype=np.int32),
         np.empty(2 * room, dtype=np.int32),
         np.empty(2 * room),
         np.empty((2 * room, 2, n_features), dtype=np.float32),
-        np.empty(most_met, dtype=np.int32),
+    )
+    crowded = CrowdedLeaves(
         np.empty(room, dtype=np.int64),
         np.empty(room),
         np.empty(room, dtype=np.int64),
         np.empty(most_crowded, dtype=np.int32),
         np.empty((most_crowded, padded_width(n_features)), dtype=np.float32),
+    )
+    return LearningSpace(
+        np.empty((n_rows, padded_width(n_features)), dtype=np.float32),
+        np.empty(n_rows, dtype=np.int32),
+        groups,
+        np.empty(most_met, dtype=np.int32),
+        crowded,
         np.empty(largest_block),
         allocate_scratch(n_candidate_splits, n_features, largest_block),
     )
@@ -108,23 +137,21 @@ def _allocate_workspace(
 
 @kernel
 def extend_trees(
+    grove: Grove,
+    first: int,
+    stop: int,
     rows: NDArray[np.float32],
     labels: NDArray[np.float64],
     end: int,
-    min_samples_split: int,
-    n_candidate_splits: int,
-    lifetime: float,
+    growth: Growth,
     model: LabelModel,
     random_states: NDArray[np.uint64],
-    nodes: Records,
-    boxes: NDArray[np.float32],
-    tallies: Records,
-    next_row: NDArray[np.int32],
-    sizes: NDArray[np.int64],
-    first: int,
-    stop: int,
 ) -> None:
-    """Let the rows up to ``end`` join the trees of a ``Grove`` from first to stop."""
+    """Let the rows up to ``end`` join the trees from first to stop (Alg. 3).
+
+    There must be room; a tree that has these rows already is left as it is.
+    """
+    sizes, nodes, boxes, tallies, next_row, _ = grove
     fewest = wide(end)
     highest = wide(0)
     largest = wide(0)
@@ -136,321 +163,314 @@ def extend_trees(
     # A group meets one node of each level, and each row that is cut off adds a level.
     most_met = min(n_joining * (highest + 1 + n_joining), largest + 2 * n_joining)
     # A leaf is split as soon as it has enough rows.
-    most_crowded = min(n_joining * min_samples_split, wide(end))
-    space = _allocate_workspace(
-        n_joining, rows.shape[1], n_candidate_splits, most_met, most_crowded
+    most_crowded = min(n_joining * growth.min_samples_split, wide(end))
+    space = _allocate_space(
+        n_joining, rows.shape[1], growth.n_candidate_splits, most_met, most_crowded
     )
     for number in range(first, stop):
-        begin = tallies[number, 0].n_samples
+        begin = wide(tallies[number, 0].n_samples)
         if begin < end:
-            sizes[number] = extend_tree(
-                rows,
-                labels,
-                begin,
-                end,
-                min_samples_split,
-                n_candidate_splits,
-                lifetime,
-                model,
-                random_states[number],
+            learner = Learner(
                 Tree(nodes[number], boxes[number], tallies[number]),
                 next_row[number],
-                sizes[number],
-                space,
+                random_states[number],
+                labels,
+                growth,
+                model,
             )
+            sizes[number] = extend_tree(learner, rows, begin, end, sizes[number], space)
 
 
-@kernel
+@borrowing_kernel
 def extend_tree(
+    learner: Learner,
     rows: NDArray[np.float32],
-    labels: NDArray[np.float64],
     begin: int,
     end: int,
-    min_samples_split: int,
-    n_candidate_splits: int,
-    lifetime: float,
-    model: LabelModel,
-    random_state: NDArray[np.uint64],
-    tree: Tree,
-    next_row: NDArray[np.int32],
     n_nodes: int,
-    space: Workspace,
+    space: LearningSpace,
 ) -> int:
-    """Let the rows from ``begin`` to ``end`` join the tree; return its number of nodes.
-
-    All arrays must have room for them.
-    """
+    """Let the rows from ``begin`` to ``end`` join a tree; return its new number of nodes."""
+    tree, _, random_state, _, growth, _ = learner
     nodes, boxes, tallies = tree
-    n_features = rows.shape[1]
-    (
-        joining,
-        numbers,
-        group_node,
-        group_start,
-        group_stop,
-        group_time,
-        group_boxes,
-        met,
-        crowded,
-        crowded_time,
-        _,
-        _,
-        _,
-        ordered,
-        scratch,
-    ) = space
-    scratch_boxes, _, _ = scratch
-    for i in range(end - begin):
-        for f in range(n_features):
-            joining[i, f] = rows[begin + i, f]
-        numbers[i] = begin + i
+    joining, numbers, groups, met, crowded, _, scratch = space
+    group_nodes, _, _, start_times, _ = groups
+    _start_group(rows, begin, end, joining, numbers, groups)
     here, below = 0, end - begin + 1
-    group_node[0] = 0
-    group_start[0] = 0
-    group_stop[0] = end - begin
-    group_time[0] = 0.0
-    bounding_box(joining, 0, end - begin, group_boxes, 0)
     n_here = 1
-    n_crowded = 0
     n_met = 0
+    n_crowded = 0
     while n_here > 0:
         n_below = 0
         for group in range(here, here + n_here):
-            ahead = group_node[min(group + AHEAD, here + n_here - 1)]
-            prefetch(nodes, ahead)
-            prefetch(nodes, ahead + 1)  # a record may begin in one cache line and end in the next
-            prefetch(boxes, ahead)
-            prefetch(tallies, ahead)
-            node = wide(group_node[group])
-            start = wide(group_start[group])
-            stop = wide(group_stop[group])
-            start_time = group_time[group]
-            record = nodes[node]
-            left_child = wide(record.left_child)
-            is_leaf = left_child == NO_CHILD
-            if stop - start == 1:  # as most groups: it has a box only where that is needed
-                excess = _excess_of_row(boxes, node, joining, start)
-                if excess > 0.0:
-                    for f in range(n_features):
-                        group_boxes[group, 0, f] = group_boxes[group, 1, f] = joining[start, f]
-            else:
-                excess = _excess_of_box(boxes, node, group_boxes, group)
-            has_waited = is_leaf and tallies[node].n_samples < min_samples_split
+            _prefetch_node(tree, group_nodes[min(group + AHEAD, here + n_here - 1)])
+            node = wide(group_nodes[group])
+            is_leaf = nodes[node].left_child == NO_CHILD
+            excess = _excess_of_group(boxes, node, joining, groups, group)
             time = np.inf
-            if excess > 0.0 and not has_waited:  # Alg. 4, line 2
-                time = start_time + exponential_before(
-                    random_state, excess, min(record.split_time, lifetime) - start_time
+            if excess > 0.0 and not (
+                is_leaf and tallies[node].n_samples < growth.min_samples_split
+            ):  # Alg. 4, line 2
+                last_time = min(nodes[node].split_time, growth.lifetime)
+                time = start_times[group] + exponential_before(
+                    random_state, excess, last_time - start_times[group]
                 )
             if time < np.inf:
                 met[n_met] = node
                 n_met += 1
-                feature, threshold, is_above = _sample_cut_outside(
-                    random_state, boxes, node, group_boxes, group, excess
-                )
-                middle = _divide_group(
-                    joining,
-                    numbers,
-                    start,
-                    stop,
-                    feature,
-                    threshold,
-                    group_boxes,
-                    below + n_below,
-                    scratch_boxes,
-                )
-                moved = n_nodes if is_above else n_nodes + 1
-                beyond = n_nodes + 1 if is_above else n_nodes
-                _insert_parent(tree, node, moved, n_nodes, feature, threshold, time)
-                _stretch(boxes, node, group_boxes, group)
-                model.set_time(nodes, node)
-                first = middle if is_above else start
-                last = stop if is_above else middle
-                bounding_box(joining, first, last, boxes, beyond)
-                n_nodes = _sample_subtree(
-                    joining[first:last],
-                    numbers[first:last],
-                    labels,
-                    time,
-                    min_samples_split,
-                    n_candidate_splits,
-                    lifetime,
-                    model,
-                    random_state,
-                    tree,
-                    next_row,
-                    beyond,
-                    n_nodes + 2,
-                    ordered,
-                    scratch,
-                )
-                if last - first < stop - start:
-                    group_node[below + n_below] = moved
-                    group_start[below + n_below] = start if is_above else middle
-                    group_stop[below + n_below] = middle if is_above else stop
-                    group_time[below + n_below] = time
-                    if not is_above:
-                        _copy_box(group_boxes, below + n_below + 1, below + n_below)
-                    n_below += 1
+                n_nodes = _cut_off(learner, space, group, excess, time, n_nodes, below + n_below)
+                n_below += groups.start[below + n_below] < groups.stop[below + n_below]
                 continue
             if excess > 0.0:
-                _stretch(boxes, node, group_boxes, group)  # Alg. 4, line 11
-            if not is_leaf:
+                include_box(boxes, node, groups.boxes, group)  # Alg. 4, line 11
+            if is_leaf:
+                n_crowded += _settle(learner, numbers, groups, group, crowded, n_crowded)
+            else:
                 met[n_met] = node
                 n_met += 1
-                if stop - start == 1:
-                    goes_right = joining[start, record.split_feature] > record.threshold
-                    group_node[below + n_below] = left_child + goes_right
-                    group_start[below + n_below] = start
-                    group_stop[below + n_below] = stop
-                    group_time[below + n_below] = record.split_time
-                    n_below += 1
-                    continue
-                middle = _divide_group(
-                    joining,
-                    numbers,
-                    start,
-                    stop,
-                    wide(record.split_feature),
-                    record.threshold,
-                    group_boxes,
-                    below + n_below,
-                    scratch_boxes,
+                n_below += _pass_on(
+                    nodes[node], joining, numbers, groups, group, below + n_below, scratch
                 )
-                for side in range(2):
-                    first = middle if side == 1 else start
-                    last = stop if side == 1 else middle
-                    if first < last:
-                        group_node[below + n_below] = left_child + side
-                        group_start[below + n_below] = first
-                        group_stop[below + n_below] = last
-                        group_time[below + n_below] = record.split_time
-                        n_below += 1
-                continue
-            tally = tallies[node]
-            for i in range(start, stop):
-                add_row(tallies, node, next_row, numbers[i], labels[numbers[i]])
-            if has_waited and tally.n_samples >= min_samples_split:
-                crowded[n_crowded] = node
-                crowded_time[n_crowded] = start_time
-                n_crowded += 1
-            else:
-                model.set_node(nodes, tallies, node)
         here, below = below, here
         n_here = n_below
     if n_crowded > 0:
-        n_nodes = _split_leaves(
-            n_crowded,
-            rows,
-            labels,
-            min_samples_split,
-            n_candidate_splits,
-            lifetime,
-            model,
-            random_state,
-            tree,
-            next_row,
-            n_nodes,
-            space,
-        )
-    for i in range(n_met - 1, -1, -1):  # children before parents
-        prefetch(nodes, met[max(i - 2 * AHEAD, 0)])
-        prefetch_family(nodes, tallies, met[max(i - AHEAD, 0)])
-        node = wide(met[i])
-        merge_tallies(nodes, tallies, node)
-        model.set_node(nodes, tallies, node)
+        n_nodes = _split_leaves(learner, rows, n_crowded, n_nodes, space)
+    _go_back(learner, met, n_met)
     return n_nodes
 
 
-@kernel
+@inner_kernel
+def _start_group(
+    rows: NDArray[np.float32],
+    begin: int,
+    end: int,
+    joining: NDArray[np.float32],
+    numbers: NDArray[np.int32],
+    groups: Groups,
+) -> None:
+    """Make one group of all rows that join; it meets the root."""
+    nodes, starts, stops, times, boxes = groups
+    for i in range(end - begin):
+        for f in range(rows.shape[1]):
+            joining[i, f] = rows[begin + i, f]
+        numbers[i] = begin + i
+    nodes[0] = 0
+    starts[0] = 0
+    stops[0] = end - begin
+    times[0] = 0.0
+    bounding_box(joining, 0, end - begin, boxes, 0)
+
+
+@inner_kernel
+def _prefetch_node(tree: Tree, node: int) -> None:
+    nodes, boxes, tallies = tree
+    prefetch(nodes, node)
+    prefetch(nodes, node + 1)  # a record may begin in one cache line and end in the next
+    prefetch(boxes, node)
+    prefetch(tallies, node)
+
+
+@inner_kernel
+def _excess_of_group(
+    boxes: NDArray[np.float32],
+    node: int,
+    joining: NDArray[np.float32],
+    groups: Groups,
+    group: int,
+) -> float:
+    """Return by how much a node's box would have to grow to hold a group.
+
+    Most groups have a single row. If it is outside of the box, it is given a box of its own.
+    """
+    _, starts, stops, _, group_boxes = groups
+    start = starts[group]
+    if stops[group] - start == 1:
+        excess = excess_of_row(boxes, node, joining, start)
+        if excess > 0.0:
+            for f in range(boxes.shape[2]):
+                group_boxes[group, 0, f] = group_boxes[group, 1, f] = joining[start, f]
+    else:
+        excess = excess_of_box(boxes, node, group_boxes, group)
+    return excess
+
+
+@borrowing_kernel
+def _cut_off(
+    learner: Learner,
+    space: LearningSpace,
+    group: int,
+    excess: float,
+    time: float,
+    n_nodes: int,
+    below: int,
+) -> int:
+    """Cut off the rows of a group that are beyond a new cut; return the number of nodes.
+
+    The other rows, if there are any, become the group ``below``.
+    """
+    tree, _, random_state, _, _, model = learner
+    nodes, boxes, _ = tree
+    joining, numbers, groups, _, _, _, scratch = space
+    group_nodes, starts, stops, times, group_boxes = groups
+    node, start, stop = wide(group_nodes[group]), wide(starts[group]), wide(stops[group])
+    feature, threshold, is_above = _sample_cut_outside(
+        random_state, boxes, node, group_boxes, group, excess
+    )
+    middle = _divide_group(joining, numbers, groups, group, feature, threshold, below, scratch)
+    moved = n_nodes if is_above else n_nodes + 1
+    beyond = n_nodes + 1 if is_above else n_nodes
+    _insert_parent(tree, node, moved, n_nodes, feature, threshold, time)
+    include_box(boxes, node, group_boxes, group)
+    model.set_time(nodes, node)
+    first = middle if is_above else start
+    last = stop if is_above else middle
+    bounding_box(joining, first, last, boxes, beyond)
+    if not is_above:  # else the box of the other rows is there already
+        copy_box(group_boxes, below + 1, group_boxes, below)
+    group_nodes[below] = moved
+    starts[below] = start if is_above else middle
+    stops[below] = middle if is_above else stop
+    times[below] = time
+    return _sample_subtree(
+        learner, joining[first:last], numbers[first:last], time, beyond, n_nodes + 2, space
+    )
+
+
+@inner_kernel
+def _pass_on(
+    record: Any,
+    joining: NDArray[np.float32],
+    numbers: NDArray[np.int32],
+    groups: Groups,
+    group: int,
+    below: int,
+    scratch: Scratch,
+) -> int:
+    """Divide a group by the cut of an inner node; return the number of groups that result.
+
+    They become the groups from ``below`` on.
+    """
+    nodes, starts, stops, times, _ = groups
+    start = wide(starts[group])
+    stop = wide(stops[group])
+    left_child = wide(record.left_child)
+    n_groups = 1
+    if stop - start == 1:
+        goes_right = joining[start, record.split_feature] > record.threshold
+        nodes[below] = left_child + goes_right
+        starts[below] = start
+        stops[below] = stop
+        times[below] = record.split_time
+    else:
+        feature = wide(record.split_feature)
+        middle = _divide_group(
+            joining, numbers, groups, group, feature, record.threshold, below, scratch
+        )
+        n_groups = 0
+        for side in range(2):
+            first = middle if side == 1 else start
+            last = stop if side == 1 else middle
+            if first < last:
+                nodes[below + n_groups] = left_child + side
+                starts[below + n_groups] = first
+                stops[below + n_groups] = last
+                times[below + n_groups] = record.split_time
+                n_groups += 1
+    return n_groups
+
+
+@inner_kernel
+def _settle(
+    learner: Learner,
+    numbers: NDArray[np.int32],
+    groups: Groups,
+    group: int,
+    crowded: CrowdedLeaves,
+    n_crowded: int,
+) -> int:
+    """Let a group join a leaf; return 1 if the leaf has become crowded, else 0."""
+    tree, next_row, _, labels, growth, model = learner
+    nodes, _, tallies = tree
+    group_nodes, starts, stops, times, _ = groups
+    crowded_leaves, crowded_times, _, _, _ = crowded
+    node = wide(group_nodes[group])
+    n_before = tallies[node].n_samples
+    for i in range(starts[group], stops[group]):
+        add_row(tallies, node, next_row, numbers[i], labels[numbers[i]])
+    is_crowded = n_before < growth.min_samples_split <= tallies[node].n_samples
+    if is_crowded:
+        crowded_leaves[n_crowded] = node
+        crowded_times[n_crowded] = times[group]
+    else:
+        model.set_node(nodes, tallies, node)
+    return wide(is_crowded)
+
+
+@borrowing_kernel
 def _divide_group(
     joining: NDArray[np.float32],
     numbers: NDArray[np.int32],
-    start: int,
-    stop: int,
+    groups: Groups,
+    group: int,
     feature: int,
     threshold: np.float32,
-    group_boxes: NDArray[np.float32],
     below: int,
-    scratch: NDArray[np.float32],
+    scratch: Scratch,
 ) -> int:
-    """Divide a group as ``divide`` does, into ``below`` and ``below + 1``, but without gaps.
+    """Divide a group as ``divide`` does; return where the rows on the right start.
 
-    If there are rows on one side only, ``below`` is theirs. A single row has no box.
+    The boxes of both sides become those of ``below`` and ``below + 1``. If there are rows on one
+    side only, their box is that of ``below``. A single row has no box.
     """
+    _, starts, stops, _, boxes = groups
+    scratch_boxes, _, _ = scratch
+    start, stop = wide(starts[group]), wide(stops[group])
     if stop - start == 1:
         return stop if joining[start, feature] <= threshold else start
-    middle = divide(joining, numbers, start, stop, feature, threshold, group_boxes, below, scratch)
+    middle = divide(joining, numbers, start, stop, feature, threshold, boxes, below, scratch_boxes)
     if middle == start:
-        _copy_box(group_boxes, below + 1, below)
+        copy_box(boxes, below + 1, boxes, below)
     return middle
 
 
-@inner_kernel
-def _excess_of_row(
-    boxes: NDArray[np.float32], node: int, rows: NDArray[np.float32], i: int
-) -> float:
-    """Return by how much a node's box would have to grow, summed over features, to hold a row."""
-    excess = 0.0
-    for f in range(boxes.shape[2]):
-        value = np.float64(rows[i, f])
-        low, high = np.float64(boxes[node, 0, f]), np.float64(boxes[node, 1, f])
-        excess += max(low - value, value - high, 0.0)
-    return excess
-
-
-@inner_kernel
-def _excess_of_box(
-    boxes: NDArray[np.float32], node: int, group_boxes: NDArray[np.float32], group: int
-) -> float:
-    """Return the same for a box; its sides count each by itself."""
-    excess = 0.0
-    for f in range(boxes.shape[2]):
-        low = np.float64(boxes[node, 0, f]) - np.float64(group_boxes[group, 0, f])
-        high = np.float64(group_boxes[group, 1, f]) - np.float64(boxes[node, 1, f])
-        excess += max(low, 0.0) + max(high, 0.0)
-    return excess
-
-
-@inner_kernel
-def _stretch(
-    boxes: NDArray[np.float32], node: int, group_boxes: NDArray[np.float32], group: int
-) -> None:
-    """Let the box of a node take in that of a group."""
-    for f in range(boxes.shape[2]):
-        boxes[node, 0, f] = min(boxes[node, 0, f], group_boxes[group, 0, f])
-        boxes[node, 1, f] = max(boxes[node, 1, f], group_boxes[group, 1, f])
-
-
-@inner_kernel
-def _copy_box(boxes: NDArray[np.float32], source: int, target: int) -> None:
-    for end in range(2):
-        for f in range(boxes.shape[2]):
-            boxes[target, end, f] = boxes[source, end, f]
-
-
-@kernel
+@borrowing_kernel
 def _split_leaves(
-    n_leaves: int,
-    rows: NDArray[np.float32],
-    labels: NDArray[np.float64],
-    min_samples_split: int,
-    n_candidate_splits: int,
-    lifetime: float,
-    model: LabelModel,
-    random_state: NDArray[np.uint64],
-    tree: Tree,
-    next_row: NDArray[np.int32],
-    n_nodes: int,
-    space: Workspace,
+    learner: Learner, rows: NDArray[np.float32], n_leaves: int, n_nodes: int, space: LearningSpace
 ) -> int:
-    """Sample the crowded leaves on their own rows; return the number of nodes.
+    """Sample the crowded leaves on their own rows; return the number of nodes."""
+    _, _, _, _, crowded, _, _ = space
+    leaves, start_times, ends, numbers, own_rows = crowded
+    _collect_rows(learner, rows, n_leaves, crowded)
+    start = wide(0)
+    for i in range(n_leaves):
+        # Each leaf has some rows, so that 4 leaves are far enough ahead.
+        _prefetch_node(learner.tree, leaves[min(i + 4, n_leaves - 1)])
+        stop = ends[i]
+        n_nodes = _sample_subtree(
+            learner,
+            own_rows[start:stop],
+            numbers[start:stop],
+            start_times[i],
+            leaves[i],
+            n_nodes,
+            space,
+        )
+        start = stop
+    return n_nodes
+
+
+@borrowing_kernel
+def _collect_rows(
+    learner: Learner, rows: NDArray[np.float32], n_leaves: int, crowded: CrowdedLeaves
+) -> None:
+    """Copy the rows of the crowded leaves, leaf by leaf.
 
     The lists of rows are followed together, one step in each in turn: each step waits for memory,
-    and the next step in the same list waits for it.
+    and the next step in the same list would have to wait for it.
     """
-    nodes, boxes, tallies = tree
-    n_features = rows.shape[1]
-    _, _, _, _, _, _, _, _, leaves, start_times, ends, numbers, own_rows, ordered, scratch = space
+    tree, next_row, _, labels, _, _ = learner
+    _, _, tallies = tree
+    leaves, _, ends, numbers, own_rows = crowded
     total = 0
     most = 0
     for i in range(n_leaves):
@@ -468,38 +488,24 @@ def _split_leaves(
         ahead = numbers[min(i + AHEAD, total - 1)]
         prefetch(rows, ahead)
         prefetch(labels, ahead)
-        for f in range(n_features):
+        for f in range(rows.shape[1]):
             own_rows[i, f] = rows[numbers[i], f]
-    start = 0
-    for i in range(n_leaves):
-        ahead = leaves[min(i + 4, n_leaves - 1)]  # some rows each, so that 4 are far enough
-        prefetch(nodes, ahead)
-        prefetch(nodes, ahead + 1)
-        prefetch(boxes, ahead)
-        prefetch(tallies, ahead)
-        stop = ends[i]
-        n_nodes = _sample_subtree(
-            own_rows[start:stop],
-            numbers[start:stop],
-            labels,
-            start_times[i],
-            min_samples_split,
-            n_candidate_splits,
-            lifetime,
-            model,
-            random_state,
-            tree,
-            next_row,
-            leaves[i],
-            n_nodes,
-            ordered,
-            scratch,
-        )
-        start = stop
-    return n_nodes
 
 
-@kernel
+@inner_kernel
+def _go_back(learner: Learner, met: NDArray[np.int32], n_met: int) -> None:
+    """Set tallies and label model of the inner nodes that were met, children before parents."""
+    tree, _, _, _, _, model = learner
+    nodes, _, tallies = tree
+    for i in range(n_met - 1, -1, -1):
+        prefetch(nodes, met[max(i - 2 * AHEAD, 0)])
+        prefetch_family(nodes, tallies, met[max(i - AHEAD, 0)])
+        node = wide(met[i])
+        merge_tallies(nodes, tallies, node)
+        model.set_node(nodes, tallies, node)
+
+
+@borrowing_kernel
 def _sample_cut_outside(
     random_state: NDArray[np.uint64],
     boxes: NDArray[np.float32],
@@ -511,7 +517,7 @@ def _sample_cut_outside(
     """Draw feature, threshold and side of a cut between a node's box and rows that exceed it.
 
     Feature and side are drawn in proportion to the rows' excess there, the threshold uniformly from
-    the gap (Alg. 4, lines 4 and 5). It leaves the whole box on one side, and rows on the other.
+    the gap (Alg. 4, lines 4 and 5). The box is on one side of the cut, some rows on the other.
     """
     position = uniform(random_state) * excess
     feature, is_above = 0, False
@@ -534,7 +540,7 @@ def _sample_cut_outside(
     return feature, uniform_between(random_state, low, high), is_above
 
 
-@kernel
+@borrowing_kernel
 def _insert_parent(
     tree: Tree,
     node: int,
@@ -561,38 +567,32 @@ def _insert_parent(
     record.threshold = threshold
     record.split_time = time
     tallies[node].first_row = NO_ROW
-    _copy_box(boxes, node, moved)
+    copy_box(boxes, node, boxes, moved)
 
 
-@kernel
+@borrowing_kernel
 def _sample_subtree(
+    learner: Learner,
     rows: NDArray[np.float32],
     numbers: NDArray[np.int32],
-    labels: NDArray[np.float64],
     start_time: float,
-    min_samples_split: int,
-    n_candidate_splits: int,
-    lifetime: float,
-    model: LabelModel,
-    random_state: NDArray[np.uint64],
-    tree: Tree,
-    next_row: NDArray[np.int32],
     root: int,
     n_nodes: int,
-    ordered: NDArray[np.float64],
-    scratch: Scratch,
+    space: LearningSpace,
 ) -> int:
     """Sample a block of rows below ``root``, with all that is kept; return the number of nodes.
 
     The root has its box already.
     """
+    tree, next_row, random_state, labels, growth, model = learner
     nodes, _, tallies = tree
+    _, _, _, _, _, ordered, scratch = space
     n_after = sample_block(
         rows,
         numbers,
         labels,
         start_time,
-        Growth(min_samples_split, n_candidate_splits, lifetime),
+        growth,
         random_state,
         tree,
         root,
@@ -610,12 +610,7 @@ def _sample_subtree(
     return n_after
 
 
-@kernel
-def _set_new(
-    nodes: Records,
-    tallies: Records,
-    model: LabelModel,
-    node: int,
-) -> None:
+@borrowing_kernel
+def _set_new(nodes: Records, tallies: Records, model: LabelModel, node: int) -> None:
     model.set_time(nodes, node)
     model.set_node(nodes, tallies, node)

@@ -19,22 +19,12 @@ from numpy.typing import NDArray
 from ..arrays.boxes import Boxes, bounding_box, copy_box, total_extent
 from ..arrays.kernel import inner_kernel, kernel, wide
 from ..arrays.rng import exponential, uniform
-from ..arrays.tree import NO_CHILD, NO_ROW, Records, Tree
+from ..arrays.tree import NO_CHILD, Records, Tree
 from ..arrays.vector import are_vectors, divide_vectors, padded_width, partition_vectors
+from . import Growth
 
 MANY_FEATURES = 128
 """With more features, a binary search for the feature of a cut is faster than counting sides."""
-
-
-class Growth(NamedTuple):
-    """Which nodes are cut, and how."""
-
-    min_samples_split: int
-    """Nodes with fewer rows stay leaves."""
-    n_candidate_splits: int
-    """How many cuts are drawn at a node; the best of them is made. The paper draws one."""
-    lifetime: float
-    """Cuts that come at this time or later are not made. May be infinite."""
 
 
 class CutScratch(NamedTuple):
@@ -494,22 +484,3 @@ def divide(
     if middle < stop:
         bounding_box(rows, middle, stop, boxes, left + 1)
     return middle
-
-
-@kernel
-def link_rows(
-    nodes: Records,
-    tallies: Records,
-    row_order: NDArray[np.int32],
-    next_row: NDArray[np.int32],
-    start: int,
-    stop: int,
-) -> None:
-    """Turn ranges of ``row_order`` into the lists of ``RowLists``, for nodes from start to stop."""
-    for node in range(start, stop):
-        first = tallies[node].first_row
-        tallies[node].first_row = NO_ROW
-        if nodes[node].left_child == NO_CHILD:
-            for i in range(first + tallies[node].n_samples - 1, first - 1, -1):
-                next_row[row_order[i]] = tallies[node].first_row
-                tallies[node].first_row = row_order[i]

@@ -22,7 +22,8 @@ from ..arrays.rng import exponential
 from ..arrays.tree import NO_CHILD, NODE, TALLY, Tree
 from ..labels.tallies import merge_tallies, order_labels, tally_labels
 from ..moments import MomentArrays, Moments, add_label, merge_arrays
-from .sample import Growth, sample_alone, sample_cut
+from . import Growth
+from .sample import sample_alone, sample_cut
 
 WAITING, INNER, LEAF, CLOSED = range(4)
 """What a block of the top is: undecided, cut in two, a leaf of the tree, the root of a subtree."""
