@@ -64,7 +64,7 @@ def remembered(
         "origin": method.origin,
         "scoring": SCORING,
     }
-    digest = sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:16]
+    digest = sha256(json.dumps(key, sort_keys=True, default=repr).encode()).hexdigest()[:16]
     path = cache / f"{table}-{seed}-{method.fit.__name__}-{digest}.json"
     if path.is_file():
         scores: dict[str, float] = json.loads(path.read_text())["scores"]
@@ -73,7 +73,7 @@ def remembered(
     cache.mkdir(parents=True, exist_ok=True)
     # Complete or absent, also when the run is interrupted here.
     unfinished = path.with_suffix(".part")
-    unfinished.write_text(json.dumps({"key": key, "scores": scores}, indent=1) + "\n")
+    unfinished.write_text(json.dumps({"key": key, "scores": scores}, indent=1, default=repr) + "\n")
     unfinished.replace(path)
     return scores
 
