@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 from scipy import integrate, stats
 
+from benchmarks.settings import PRUNED
+from forests import friedman, small_forest
 from laws.significance import assert_plausible
 from mondrian_forest.datasets import make_gap_wave
 from mondrian_forest.optimize import (
@@ -117,3 +119,18 @@ def test_a_draw_is_a_function_that_changes_little_between_near_rows(posterior):
     np.testing.assert_allclose(thompson_sample(forest, grid[::7], 3), one[::7], rtol=1e-12)
     steps = np.abs(np.diff(one))
     assert np.median(steps) < 0.2 * np.std(one)
+
+
+def test_the_logarithm_tells_tiny_improvements_of_the_pruned_posterior_apart():
+    X, y = friedman(3000, 5)
+    found = small_forest(**PRUNED).fit(X, y).predict_distribution(X[:3] + 1e6)
+    values = [log_expected_improvement(found, best) for best in (1e2, 1e3, 1e5)]
+    assert np.all(np.isfinite(values))
+    assert np.all(np.diff(values, axis=0) < 0.0)
+
+
+def test_draws_of_the_pruned_posterior_have_the_mean_of_the_forest():
+    X, y = friedman(200, 3)
+    model = small_forest(**PRUNED).fit(X, y)
+    draws = np.array([thompson_sample(model, X[:5], seed) for seed in range(600)])
+    np.testing.assert_allclose(draws.mean(axis=0), model.predict(X[:5]), atol=0.5)

@@ -58,7 +58,7 @@ def demo(
     console.print(message)
     console.print("Next: mondrian fit your.csv --target column --holdout 0.1")
     if not IS_COMPILED:
-        console.print("Your first fit compiles the code, in about twenty seconds. Later fits do "
+        console.print("Your first fit compiles the code, in up to half a minute. Later fits do "
                       "not.")  # fmt: skip
 
 

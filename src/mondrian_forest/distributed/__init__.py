@@ -1,4 +1,4 @@
-"""Past one machine: fit, predict and learn with Dask, the same forests by the same law."""
+"""Fit, predict and learn on a Dask cluster: the same forests with the same law as on one machine."""
 
 from .collections import ClusterLost
 from .fit import fit

@@ -85,7 +85,7 @@ BREACHES = {
         rest,
     ),
     "a name twice in the description": lambda header, rest: (
-        sealed_in(header, '{"label_sums": 1, ' + inner(header)[1:]),
+        sealed_in(header, '{"label_moments": 1, ' + inner(header)[1:]),
         rest,
     ),
     "a name twice deep in the description": lambda header, rest: (
