@@ -1,4 +1,4 @@
-"""Fit, predict and learn on a Dask cluster: the same forests with the same law as on one machine."""
+"""Fit, predict and learn on a Dask cluster: forests with the same law as on one machine."""
 
 from .collections import ClusterLost
 from .fit import fit
