@@ -310,7 +310,7 @@ def test_an_interrupted_rescaling_changes_nothing(monkeypatch):
 REBUILDS = """
 import os
 from pathlib import Path
-from test_online import forest, stream
+from test_stream import forest, stream
 
 X, y = stream(50_000)
 model = forest(n_jobs=2)

@@ -25,7 +25,7 @@ from mondrian_forest._forest import model_file
 from mondrian_forest._forest.sharing import state_of
 from mondrian_forest.io.container import checksum, read_file, write_file
 
-FIXTURES = Path(__file__).parent / "fixtures"
+FIXTURES = Path(__file__).parents[1] / "fixtures"
 
 
 def stream(n_rows, n_features=4, seed=0):
