@@ -268,9 +268,9 @@ def interrupt_at(monkeypatch, name, call):
     ("name", "call", "n_fitted", "n_learned"),
     [
         ("copy_tree", 3, 200, 0),  # trees without room are copied, and the copies are dropped
-        ("extend_trees", 3, 200, 0),
-        ("extend_trees", 1, 150, 120),  # what has begun to change trees in place is finished
-        ("extend_trees", 3, 150, 120),
+        ("extend_grove", 3, 200, 0),
+        ("extend_grove", 1, 150, 120),  # what has begun to change trees in place is finished
+        ("extend_grove", 3, 150, 120),
         ("renew", 2, 150, 120),
     ],
 )
