@@ -9,7 +9,7 @@ import pyarrow.feather
 import pyarrow.parquet
 import pytest
 
-from command import refuse_here, succeed_here
+from command import refuse, refuse_here, succeed, succeed_here
 from mondrian_forest.tables import TableForest
 
 FIT = ("--target", "price", "--trees", 3)
@@ -103,13 +103,13 @@ class TestManyFiles:
     def test_dask_worker_processes(self, files, tmp_path):
         pytest.importorskip("distributed", reason="Dask is not installed")
         fitted = "fit", files / "*.parquet", *FIT, "--drop", "id", "-o", tmp_path / "m.mf"
-        assert json.loads(succeed_here(*fitted, "--workers", 2, "--json").stdout)["rows"] == 400
+        assert json.loads(succeed(*fitted, "--workers", 2, "--json").stdout)["rows"] == 400
         found = json.loads(
-            succeed_here("evaluate", tmp_path / "m.mf", files / "b.parquet", "--json").stdout
+            succeed("evaluate", tmp_path / "m.mf", files / "b.parquet", "--json").stdout
         )
         assert found["rmse"] < 60
-        refuse_here(*fitted, "--workers", 2, "--holdout", 0.1, code=2)
-        assert "no Dask scheduler" in refuse_here(*fitted, "--dask", "tcp://127.0.0.1:1")
+        refuse(*fitted, "--workers", 2, "--holdout", 0.1, code=2)
+        assert "no Dask scheduler" in refuse(*fitted, "--dask", "tcp://127.0.0.1:1")
 
     def test_files_with_different_columns_are_refused(self, tmp_path):
         (tmp_path / "a.csv").write_text("x,price\n1,2\n")

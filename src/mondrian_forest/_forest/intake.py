@@ -40,7 +40,7 @@ def survey(table: NDArray[Any], labels: NDArray[np.float64], seen: Range | None)
     return Survey((low, high), moments, all_finite and largest <= LARGEST_LABEL)
 
 
-def moments_of(labels: NDArray[np.float64]) -> Moments:
+def label_moments(labels: NDArray[np.float64]) -> Moments:
     """Return count, mean and squared deviation of labels."""
     return Moments(len(labels), *survey_labels(labels)[:2])
 

@@ -25,7 +25,7 @@ from .._core.labels import LabelModel
 from .._core.moments import Moments
 from .._core.spread.apply import Spread, constant_spread
 from . import held_out
-from .intake import Survey, moments_of, resolution_of, survey
+from .intake import Survey, label_moments, resolution_of, survey
 from .label_limits import LabelLimits, learn_limits, warn_of_limits
 from .mean_function import Trend, fit_trend
 from .parameters import Parameters
@@ -339,14 +339,14 @@ class ArrayRows(Source):
             return None
         warn_of_limits(limits)
         self._labels = limited
-        return moments_of(limited)
+        return label_moments(limited)
 
     def subtract_trend(self, held: Numbers, seen: Range) -> tuple[Trend, Moments]:
         is_used = np.ones(len(self._table), dtype=bool)
         is_used[held] = False
         trend = fit_trend(blocks_of(self._table), self._labels, is_used, seen)
         self._labels = trend.residuals(self._table, self._labels)
-        return trend, moments_of(self._labels)
+        return trend, label_moments(self._labels)
 
     def use(self, scaling: Scaling, held: Numbers) -> None:
         self._rows = scaling.apply(self._table)

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from .._core.arrays.memory import enlarge
 from .._core.moments import merge_samples
 from .held_out import EVERY, FEWEST_ROWS, learn_from_held_out
-from .intake import Survey, moments_of, resolution_of
+from .intake import Survey, label_moments, resolution_of
 from .label_limits import learn_limits, warn_of_limits
 from .parameters import Parameters
 from .recipe import review_at, weights_of
@@ -94,7 +94,7 @@ def _as_learned(
         warn_of_limits(state.label_limits)
     if state.trend is not None:
         learned = state.trend.residuals(table, learned)
-    return learned, found.moments if learned is labels else moments_of(learned)
+    return learned, found.moments if learned is labels else label_moments(learned)
 
 
 def _with_current_spread(
@@ -157,7 +157,7 @@ def _with_limited_labels(state: ForestState) -> tuple[ForestState, bool]:
         return state, False
     warn_of_limits(limits)
     labels = enlarge(learned, len(state.labels))
-    return state.but(labels=labels, label_moments=moments_of(learned)), True
+    return state.but(labels=labels, label_moments=label_moments(learned)), True
 
 
 def _must_reweigh(state: ForestState, parameters: Parameters, begin: int, end: int) -> bool:
