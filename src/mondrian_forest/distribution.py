@@ -15,7 +15,7 @@ from sklearn.utils import check_random_state
 
 from ._core.mixtures import mixture as kernels
 from ._core.mixtures.mixture import Mixture
-from ._core.mixtures.predict import ForestMoments
+from ._core.mixtures.reduce import ForestMoments
 
 _ROWS_PER_BLOCK = 1024
 

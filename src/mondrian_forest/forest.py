@@ -44,17 +44,17 @@ from ._core.growth.learn import (
 from ._core.labels import MODELS, Hierarchical, LabelModel, ModelClass
 from ._core.labels.evidence import TUNABLE, evidence_and_gradient, maximise_evidence
 from ._core.labels.model import Summary
+from ._core.mixtures.collect import predict_mixture
+from ._core.mixtures.ensemble import Ensemble
 from ._core.mixtures.mixture import Mixture
-from ._core.mixtures.predict import (
-    Ensemble,
+from ._core.mixtures.reduce import (
     ForestMoments,
     average_part,
-    find_leaves,
     group_parts,
     merge_parts,
-    predict_mixture,
     predict_moments,
 )
+from ._core.mixtures.route import find_leaves
 from ._core.moments import Moments, merge_samples
 from ._core.spread.apply import Spread, constant_spread, stretch
 from ._core.spread.learn import learn_factors, learn_spread

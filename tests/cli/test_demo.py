@@ -37,7 +37,7 @@ demo._is_compiled = lambda: {is_compiled}
 try:
     main()
 finally:
-    from mondrian_forest._core.mixtures.predict import route
+    from mondrian_forest._core.mixtures.route import route
     assert hasattr(route, "signatures") == {is_compiled}
 """
     environment = {name: value for name, value in os.environ.items() if name != "NUMBA_DISABLE_JIT"}
