@@ -11,7 +11,7 @@ from sklearn.model_selection import cross_val_score
 
 from mondrian_forest import CalibratedDistribution, ConformalForest, HierarchicalPosterior
 from mondrian_forest._core.mixtures.mixture import Mixture
-from mondrian_forest._core.mixtures.predict import ForestMoments
+from mondrian_forest._core.mixtures.reduce import ForestMoments
 from mondrian_forest.distribution import PredictiveDistribution
 from mondrian_forest.metrics import LEVELS, calibration_table, neg_crps, pit, summary
 from trees import paper_forest

@@ -23,7 +23,8 @@ from mondrian_forest._core.growth.learn import (
 from mondrian_forest._core.growth.sample import sample_tree
 from mondrian_forest._core.labels.model import set_all_nodes
 from mondrian_forest._core.labels.tallies import tally_labels
-from mondrian_forest._core.mixtures.predict import Ensemble, Workspace, allocate_workspace, route
+from mondrian_forest._core.mixtures.ensemble import Ensemble, allocate_space
+from mondrian_forest._core.mixtures.route import find_components, route
 from reference.paper import Node
 
 
@@ -96,24 +97,24 @@ def forest_of(trees, model, lifetime=np.inf):
 
 
 def routed(tree, rows, model, lifetime=np.inf):
-    """Route rows through one tree in a workspace of their own."""
-    space = allocate_workspace(forest_of([tree], model), len(rows))
-    n_visits, n_exits = route(tree.nodes, tree.boxes, model, lifetime, rows, space)
-    lengths = (n_visits, n_exits, n_visits, n_exits)
-    used = [
-        type(part)(*(array[:n] for array in part))
-        for part, n in zip(space[:4], lengths, strict=True)
-    ]
-    return Workspace(*used, *space[4:])
+    """Route rows through one tree; return visits and exits."""
+    ensemble = forest_of([tree], model, lifetime)
+    space = allocate_space(ensemble, len(rows))
+    n_visits, n_exits = route(ensemble, 0, rows, space)
+    return cut_to(space.visits, n_visits), cut_to(space.exits, n_exits)
 
 
-def components_of(tree, model, lifetime, space):
-    """Fill in the components of routed rows."""
-    visits, exits, messages, components = space[:4]
-    lengths = len(visits.node), len(exits.row)
-    model.fill_components(
-        tree.nodes, lifetime, visits, lengths[0], messages, exits, lengths[1], components
-    )
+def components_of(tree, rows, model, lifetime=np.inf):
+    """Route rows through one tree; return visits, exits and components."""
+    ensemble = forest_of([tree], model, lifetime)
+    space = allocate_space(ensemble, len(rows))
+    n_exits = find_components(ensemble, 0, rows, space)
+    return space.visits, cut_to(space.exits, n_exits), cut_to(space.components, n_exits)
+
+
+def cut_to(arrays, length):
+    """Return a tuple of arrays without what is behind their used part."""
+    return type(arrays)(*(array[:length] for array in arrays))
 
 
 def small_table(seed, n_rows=12, n_features=3):

@@ -15,8 +15,8 @@ from sklearn.utils import check_random_state
 from ._core.mixtures import mixture as kernels
 from ._core.mixtures.crps import crps as crps_kernel
 from ._core.mixtures.mixture import Mixture
-from ._core.mixtures.predict import ForestMoments
 from ._core.mixtures.quantiles import quantiles as quantile_kernel
+from ._core.mixtures.reduce import ForestMoments
 from ._forest.validation import check_integer, check_level, check_levels
 
 _ROWS_PER_BLOCK = 1024

@@ -6,7 +6,7 @@ from pathlib import Path
 import mondrian_forest
 
 PACKAGE = Path(mondrian_forest.__file__).parent
-KERNELS = {"kernel", "inner_kernel", "reordering_kernel"}
+KERNELS = {"kernel", "borrowing_kernel", "inner_kernel", "reordering_kernel"}
 
 
 def functions(tree):
@@ -42,7 +42,7 @@ def test_kernels_return_neither_arrays_nor_named_tuples_to_python():
         for node in ast.walk(tree)
         if isinstance(node, ast.ClassDef) and any("NamedTuple" in ast.dump(b) for b in node.bases)
     }
-    assert "Workspace" in named
+    assert "LearningSpace" in named
     named.add("NDArray")
     new_names = {old: new for tree in trees for new, old in renamed_kernels(tree)}
     returning = {

@@ -11,7 +11,7 @@ from laws.significance import assert_plausible, is_rejected
 from mondrian_forest._core.arrays.rng import random_states
 from mondrian_forest._core.growth import Growth
 from mondrian_forest._core.labels import Hierarchical
-from mondrian_forest._core.mixtures.predict import predict_moments
+from mondrian_forest._core.mixtures.reduce import predict_moments
 from trees import forest_of, learn_in_steps, routed
 
 N_TREES = 1500
@@ -55,17 +55,17 @@ def statistics(order, growth, seed, chunk=None):
 
 def measures(tree, lifetime):
     """Return what tells trees of different laws apart."""
-    space = routed(tree, QUERY, PRIOR, lifetime)
+    visits, exits = routed(tree, QUERY, PRIOR, lifetime)
     moments = predict_moments(forest_of([tree], PRIOR, lifetime), QUERY)
     return {
         "leaves": np.sum(tree.left_child < 0),
-        "nodes on the path": len(space.visits.node),
+        "nodes on the path": len(visits.node),
         "depth": tree.depth,
         "root time": tree.split_time[0],
         "root feature": tree.split_feature[0],
         "root threshold": tree.threshold[0],
-        "first weight": space.exits.weight[0],
-        "largest weight": space.exits.weight.max(),
+        "first weight": exits.weight[0],
+        "largest weight": exits.weight.max(),
         "mean": moments.mean[0],
         "variance": moments.posterior[0] + moments.branching[0],
     }

@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._core.features import FARTHEST
-from .._core.mixtures.predict import Ensemble, predict_mixture
+from .._core.mixtures.collect import predict_mixture
+from .._core.mixtures.ensemble import Ensemble
 from .._core.spread.apply import Spread
 from .._core.spread.learn import learn_factors, learn_spread
 from .._core.spread.record import RECORD, measure

@@ -9,16 +9,16 @@ import numpy as np
 from joblib import delayed, effective_n_jobs
 from numpy.typing import NDArray
 
+from .._core.mixtures.collect import predict_mixture
 from .._core.mixtures.mixture import Mixture
-from .._core.mixtures.predict import (
+from .._core.mixtures.reduce import (
     ForestMoments,
     average_part,
-    find_leaves,
     group_parts,
     merge_parts,
-    predict_mixture,
     predict_moments,
 )
+from .._core.mixtures.route import find_leaves
 from .._core.spread.apply import stretch
 from .parallel import (
     FEWEST_ROWS_FOR_THREADS,

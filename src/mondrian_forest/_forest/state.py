@@ -17,7 +17,7 @@ from .._core.arrays.grove import Grove, trimmed, without_rows
 from .._core.growth import Growth
 from .._core.growth.learn import log_likelihood
 from .._core.labels import Hierarchical, LabelModel
-from .._core.mixtures.predict import Ensemble
+from .._core.mixtures.ensemble import Ensemble
 from .._core.moments import Moments
 from .._core.spread.apply import Spread
 from .label_limits import LabelLimits

@@ -8,10 +8,10 @@ from scipy.special import expit
 
 from mondrian_forest._core.arrays.tree import Tree, parents_first
 from mondrian_forest._core.labels import Empirical, Hierarchical
-from mondrian_forest._core.labels.branching import BLOCK, Branches, branch_variance_moments
+from mondrian_forest._core.labels.branching import allocate_branches, branch_variance_moments
 from mondrian_forest._core.labels.hierarchical import log_marginal_likelihood
 from mondrian_forest._core.labels.model import set_all_nodes
-from mondrian_forest._core.mixtures.predict import predict_moments
+from mondrian_forest._core.mixtures.reduce import predict_moments
 from reference import paper as reference
 from trees import (
     as_reference,
@@ -55,8 +55,10 @@ def test_branch_moments_equal_adaptive_quadrature(start, duration, distance):
     assert accumulated(0.7) == pytest.approx(share - float(expit(-start - 0.7)), rel=1e-9)
 
     inputs = share, distance, -math.expm1(-duration), -math.expm1(-distance * duration)
-    branches = Branches(*(np.full(BLOCK, value) for value in (*inputs, np.nan, np.nan)))
-    branch_variance_moments(branches, np.empty((9, BLOCK)))
+    branches = allocate_branches()
+    for array, value in zip(branches, (*inputs, np.nan, np.nan), strict=False):
+        array[:] = value
+    branch_variance_moments(branches)
     mean, variance = branches.mean[0], branches.variance[0]
     exact = expectation(accumulated, distance, duration)
     exact_variance = expectation(lambda t: (accumulated(t) - exact) ** 2, distance, duration)
@@ -72,9 +74,7 @@ def test_components_equal_a_dense_solve_integrated_over_the_branch_time(seed, li
     give_labels(tree, row_lists, labels, PRIOR)
     query = np.random.default_rng(seed).uniform(-0.3, 1.3, (3, 3)).astype(np.float32)
     query[0] = rows[0]
-    space = routed(tree, query, PRIOR, lifetime)
-    visits, exits, _, components = space[:4]
-    components_of(tree, PRIOR, lifetime, space)
+    visits, exits, components = components_of(tree, query, PRIOR, lifetime)
 
     prior = reference.Prior(*PRIOR)
     root = as_reference(tree, row_lists)
@@ -201,7 +201,8 @@ def test_an_inserted_node_without_data_changes_no_prediction(where):
         after.posterior + after.branching, before.posterior + before.branching, rtol=1e-7
     )
     # The test can only fail if rows do branch off next to the inserted node.
-    assert len(routed(wider, query, PRIOR).exits.row) > len(routed(tree, query, PRIOR).exits.row)
+    (_, more), (_, fewer) = (routed(one, query, PRIOR) for one in (wider, tree))
+    assert len(more.row) > len(fewer.row)
 
 
 def test_empirical_components_are_the_moments_of_the_nodes():
@@ -210,9 +211,7 @@ def test_empirical_components_are_the_moments_of_the_nodes():
     empirical = Empirical(*PRIOR)
     give_labels(tree, row_lists, labels, empirical)
     query = np.random.default_rng(0).uniform(-0.5, 1.5, (10, 3)).astype(np.float32)
-    space = routed(tree, query, empirical)
-    visits, exits, _, components = space[:4]
-    components_of(tree, empirical, np.inf, space)
+    visits, exits, components = components_of(tree, query, empirical)
     for e in range(len(exits.row)):
         node = visits.node[exits.visit[e]]
         inside = labels[rows_in(tree, row_lists, node)]

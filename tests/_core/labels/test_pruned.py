@@ -12,7 +12,7 @@ from mondrian_forest._core.growth import Growth
 from mondrian_forest._core.labels import Pruned
 from mondrian_forest._core.labels.model import set_all_nodes
 from mondrian_forest._core.labels.pruned import PRIOR_COUNT, PRIOR_SHAPE
-from mondrian_forest._core.mixtures.predict import predict_mixture
+from mondrian_forest._core.mixtures.collect import predict_mixture
 from trees import forest_of, give_labels, grow, learn_in_steps, rows_in, small_table
 
 PRIOR = Pruned(3.0, 8.0, 1e-13)

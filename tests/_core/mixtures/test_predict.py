@@ -4,12 +4,9 @@ import numpy as np
 import pytest
 
 from mondrian_forest._core.labels import Empirical, Hierarchical, Pruned
-from mondrian_forest._core.mixtures.predict import (
-    NEGLIGIBLE_WEIGHT,
-    find_leaves,
-    predict_mixture,
-    predict_moments,
-)
+from mondrian_forest._core.mixtures.collect import predict_mixture
+from mondrian_forest._core.mixtures.reduce import predict_moments
+from mondrian_forest._core.mixtures.route import NEGLIGIBLE_WEIGHT, find_leaves
 from reference import paper as reference
 from trees import (
     as_reference,
@@ -49,7 +46,7 @@ def test_routed_weights_are_those_of_algorithm_5(seed, min_samples_split, lifeti
     root = as_reference(tree, row_lists)
     number_of = dict(zip(map(id, root.walk()), preorder_numbers(tree), strict=True))
     query = np.concatenate([queries(20, seed=seed), rows[:5]])
-    visits, exits = routed(tree, query, PRIOR, lifetime)[:2]
+    visits, exits = routed(tree, query, PRIOR, lifetime)
     for i, row in enumerate(query.astype(float)):
         expected = {
             (number_of[id(branch.node)], branch.ends_in_leaf): branch.weight
@@ -69,7 +66,7 @@ def test_routed_weights_are_those_of_algorithm_5(seed, min_samples_split, lifeti
 def test_parents_are_visited_before_their_children():
     rows, _ = small_table(7, 40)
     tree, _ = grow(rows, 4)
-    visits = routed(tree, queries(50), PRIOR).visits
+    visits, _ = routed(tree, queries(50), PRIOR)
     assert visits.parent[0] == -1
     assert (visits.parent[1:] < np.arange(1, len(visits.node))).all()
     left = tree.left_child[visits.node[visits.parent[1:]]]
@@ -79,7 +76,7 @@ def test_parents_are_visited_before_their_children():
 def test_a_training_row_inside_its_leaf_leaves_the_tree_nowhere_else():
     rows, _ = small_table(0)
     tree, _ = grow(rows, 4)
-    exits = routed(tree, rows, PRIOR).exits
+    _, exits = routed(tree, rows, PRIOR)
     assert sorted(exits.row) == list(range(len(rows)))
     assert (exits.weight == 1.0).all()
 

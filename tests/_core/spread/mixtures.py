@@ -3,7 +3,7 @@
 import numpy as np
 
 from mondrian_forest._core.mixtures.mixture import Mixture
-from mondrian_forest._core.mixtures.predict import ForestMoments
+from mondrian_forest._core.mixtures.reduce import ForestMoments
 from mondrian_forest._core.spread.apply import Spread, stretch
 
 SPREAD = Spread(1.7, np.array([0.5, 1.0, 2.0]), np.array([0.2, 0.8, 0.9]))

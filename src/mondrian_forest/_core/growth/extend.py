@@ -198,12 +198,12 @@ def extend_tree(
     _start_group(rows, begin, end, joining, numbers, groups)
     here, below = 0, end - begin + 1
     n_here = 1
-    n_met = 0
-    n_crowded = 0
+    n_met = wide(0)
+    n_crowded = wide(0)
     while n_here > 0:
         n_below = 0
         for group in range(here, here + n_here):
-            _prefetch_node(tree, group_nodes[min(group + AHEAD, here + n_here - 1)])
+            _prefetch_node(tree, wide(group_nodes[min(group + AHEAD, here + n_here - 1)]))
             node = wide(group_nodes[group])
             is_leaf = nodes[node].left_child == NO_CHILD
             excess = _excess_of_group(boxes, node, joining, groups, group)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from ..arrays.kernel import inner_kernel, kernel
+from ..arrays.kernel import borrowing_kernel, inner_kernel
 from ..arrays.tree import Records
-from .exits import ExitComponents, Exits, Messages, Visits
+from .exits import ExitComponents, Exits, LabelScratch, Visits
 from .hierarchical import Hierarchical, is_gaussian_node_sound, set_share
 from .model import Summary, label_model
 
@@ -60,16 +60,16 @@ class Empirical(NamedTuple):
     def has_local_noise(self) -> bool:
         return False
 
-    @kernel
+    @borrowing_kernel
     def fill_components(
         self,
         nodes: Records,
         lifetime: float,  # noqa: ARG002
         visits: Visits,
         n_visits: int,  # noqa: ARG002
-        messages: Messages,  # noqa: ARG002
         exits: Exits,
         n_exits: int,
+        scratch: LabelScratch,  # noqa: ARG002
         components: ExitComponents,
     ) -> None:
         visited, _ = visits

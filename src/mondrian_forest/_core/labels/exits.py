@@ -11,6 +11,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from .branching import Branches
+
 
 class Visits(NamedTuple):
     """The nodes that some row of a block passes through; a parent comes before its children."""
@@ -56,3 +58,10 @@ class Messages(NamedTuple):
     mean: NDArray[np.float64]
     """Of the message that reaches the node's parent from all but this node's subtree."""
     variance: NDArray[np.float64]
+
+
+class LabelScratch(NamedTuple):
+    """Scratch space for label models."""
+
+    messages: Messages
+    branches: Branches

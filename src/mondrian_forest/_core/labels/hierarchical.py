@@ -14,16 +14,15 @@ import math
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ..arrays.kernel import inner_kernel, kernel, wide
+from ..arrays.kernel import borrowing_kernel, inner_kernel, wide
 from ..arrays.tree import NO_CHILD, Records
 from .branching import BLOCK, Branches, branch_variance_moments
-from .exits import ExitComponents, Exits, Messages, Visits
+from .exits import ExitComponents, Exits, LabelScratch, Messages, Visits
 from .model import Summary, label_model
 
 
-@kernel
+@borrowing_kernel
 def remaining_share(prior_rate: float, time: float) -> float:
     """Return the share of ``prior_scale`` that is still to come: sigmoid(-rate time).
 
@@ -142,23 +141,24 @@ class Hierarchical(NamedTuple):
     def has_local_noise(self) -> bool:
         return False
 
-    @kernel
+    @borrowing_kernel
     def fill_components(
         self,
         nodes: Records,
         lifetime: float,
         visits: Visits,
         n_visits: int,
-        messages: Messages,
         exits: Exits,
         n_exits: int,
+        scratch: LabelScratch,
         components: ExitComponents,
     ) -> None:
+        messages, _ = scratch
         send_messages_down(self, nodes, visits, n_visits, messages)
-        fill_from_messages(self, nodes, lifetime, visits, messages, exits, n_exits, components)
+        fill_from_messages(self, nodes, lifetime, visits, exits, n_exits, scratch, components)
 
 
-@kernel
+@borrowing_kernel
 def send_messages_down(
     model: Hierarchical, nodes: Records, visits: Visits, n_visits: int, messages: Messages
 ) -> None:
@@ -194,15 +194,15 @@ def send_messages_down(
         variances[visit] = variance / gain
 
 
-@kernel
+@borrowing_kernel
 def fill_from_messages(
     model: Hierarchical,
     nodes: Records,
     lifetime: float,
     visits: Visits,
-    messages: Messages,
     exits: Exits,
     n_exits: int,
+    scratch: LabelScratch,
     components: ExitComponents,
 ) -> None:
     """Fill in the components, with exact mean and variance.
@@ -215,23 +215,12 @@ def fill_from_messages(
     """
     prior_scale = model.prior_scale
     last_share = remaining_share(model.prior_rate, lifetime)  # nothing branches off later
-    # Unpacked, since an array taken out of a tuple costs atomic reference counts each time.
+    messages, branches = scratch
     visited, parents = visits
     above_means, above_variances = messages
     _, exit_visit, _, exit_branch_off, exit_distance = exits
     locations, posterior_variances, branch_variances, _, _ = components
-    branches = Branches(
-        np.full(BLOCK, 0.5),
-        np.full(BLOCK, 0.5),
-        np.full(BLOCK, 0.5),
-        np.full(BLOCK, 0.5),
-        np.empty(BLOCK),
-        np.empty(BLOCK),
-    )
-    start_shares, rate_ratios, progresses, branch_offs, _, _ = branches
-    scratch = np.empty((9, BLOCK))
-    waiting = np.empty(BLOCK, dtype=np.int64)
-    edges = np.empty((BLOCK, 3))  # variance of the edge, precision below it, slope
+    start_shares, rate_ratios, progresses, branch_offs, _, _, waiting, edges, _ = branches
     n_waiting = 0
     for e in range(n_exits):
         visit = exit_visit[e]
@@ -253,19 +242,17 @@ def fill_from_messages(
             branch_variances[e] = 0.0
         else:
             waiting[n_waiting] = e
-            edges[n_waiting, 0] = edge_variance
-            edges[n_waiting, 1] = precision
-            edges[n_waiting, 2] = slope
+            edges[0, n_waiting] = edge_variance
+            edges[1, n_waiting] = precision
+            edges[2, n_waiting] = slope
             start_shares[n_waiting] = parent_share
             rate_ratios[n_waiting] = exit_distance[e] / model.prior_rate
             progresses[n_waiting] = _progress(parent_share, max(record.share, last_share))
             branch_offs[n_waiting] = exit_branch_off[e]
             n_waiting += 1
         if n_waiting == BLOCK or (e == n_exits - 1 and n_waiting > 0):
-            branch_variance_moments(branches, scratch)
-            _fill_branches(
-                prior_scale, waiting, n_waiting, edges, branches, exits, messages, components
-            )
+            branch_variance_moments(branches)
+            _fill_branches(prior_scale, branches, n_waiting, exits, messages, components)
             n_waiting = 0
 
 
@@ -280,24 +267,22 @@ def _progress(start_share: float, end_share: float) -> float:
 @inner_kernel
 def _fill_branches(
     prior_scale: float,
-    waiting: NDArray[np.int64],
-    n_waiting: int,
-    edges: NDArray[np.float64],
     branches: Branches,
+    n_branches: int,
     exits: Exits,
     messages: Messages,
     components: ExitComponents,
 ) -> None:
-    """Fill in the components of the rows that branch off at the first exits of ``waiting``."""
-    start_shares, _, _, _, means, variances = branches
+    """Fill in the components of the rows that branch off."""
+    start_shares, _, _, _, means, variances, branch_exits, edges, _ = branches
     _, exit_visit, _, _, _ = exits
     above_means, above_variances = messages
     locations, posterior_variances, branch_variances, _, _ = components
-    for k in range(n_waiting):
-        e = waiting[k]
+    for k in range(n_branches):
+        e = branch_exits[k]
         visit = exit_visit[e]
         above_variance = above_variances[visit]
-        edge_variance, precision, slope = edges[k, 0], edges[k, 1], edges[k, 2]
+        edge_variance, precision, slope = edges[0, k], edges[1, k], edges[2, k]
         mean = prior_scale * means[k]
         # Never the square of prior_scale, which may be out of range where its products are not.
         locations[e] = above_means[visit] + slope * (above_variance + mean)
@@ -312,12 +297,12 @@ def _fill_branches(
         )
 
 
-@kernel
+@borrowing_kernel
 def _log_normal_density(deviation: float, variance: float) -> float:
     return -0.5 * (math.log(2.0 * math.pi * variance) + deviation * deviation / variance)
 
 
-@kernel
+@borrowing_kernel
 def log_marginal_likelihood(model: Hierarchical, nodes: Records, tallies: Records) -> float:
     """Return log p(labels | tree), the by-product of message passing.
 

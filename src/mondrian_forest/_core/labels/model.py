@@ -22,10 +22,10 @@ from numba import types
 from numba.extending import overload_method
 from numpy.typing import NDArray
 
-from ..arrays.kernel import AHEAD, IS_COMPILED, kernel, prefetch, wide
+from ..arrays.kernel import AHEAD, IS_COMPILED, borrowing_kernel, prefetch, wide
 from ..arrays.tree import Records
 from ..moments import Moments
-from .exits import ExitComponents, Exits, Messages, Visits
+from .exits import ExitComponents, Exits, LabelScratch, Visits
 from .tallies import prefetch_family
 
 
@@ -100,12 +100,12 @@ class LabelModel(Protocol):
         lifetime: float,
         visits: Visits,
         n_visits: int,
-        messages: Messages,
         exits: Exits,
         n_exits: int,
+        scratch: LabelScratch,
         components: ExitComponents,
     ) -> None:
-        """Fill in the component of each exit. ``messages`` is scratch space."""
+        """Fill in the component of each exit."""
 
 
 Class = TypeVar("Class", bound=type)
@@ -133,7 +133,7 @@ def _chooser(name: str, signature: inspect.Signature) -> Callable[..., Any]:
     return choose
 
 
-@kernel
+@borrowing_kernel
 def set_all_nodes(
     model: LabelModel, nodes: Records, tallies: Records, parents_first: NDArray[np.int32]
 ) -> None:
@@ -146,7 +146,7 @@ def set_all_nodes(
         model.set_node(nodes, tallies, node)
 
 
-@kernel
+@borrowing_kernel
 def are_sound(model: LabelModel, nodes: Records) -> bool:
     """Return whether all nodes from outside are in the range of the label model."""
     n_sound = 0

@@ -28,9 +28,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..arrays.kernel import inner_kernel, kernel, wide
+from ..arrays.kernel import borrowing_kernel, inner_kernel, wide
 from ..arrays.tree import NO_CHILD, Records
-from .exits import ExitComponents, Exits, Messages, Visits
+from .exits import ExitComponents, Exits, LabelScratch, Visits
 from .model import Summary, label_model
 
 SMALLEST_NOISE = 1e-5
@@ -110,16 +110,16 @@ class Pruned(NamedTuple):
     def has_local_noise(self) -> bool:
         return True
 
-    @kernel
+    @borrowing_kernel
     def fill_components(
         self,
         nodes: Records,
         lifetime: float,  # noqa: ARG002
         visits: Visits,
         n_visits: int,  # noqa: ARG002
-        messages: Messages,  # noqa: ARG002
         exits: Exits,
         n_exits: int,
+        scratch: LabelScratch,  # noqa: ARG002
         components: ExitComponents,
     ) -> None:
         """Fill in what a label is in the node where the pruned tree ends, or a row branches off."""
@@ -139,13 +139,13 @@ class Pruned(NamedTuple):
             all_degrees[e] = degrees
 
 
-@kernel
+@borrowing_kernel
 def count_of(degrees: Any) -> Any:
     """Return what the mean of a node is worth in labels, from its degrees of freedom."""
     return degrees - 2.0 * PRIOR_SHAPE + PRIOR_COUNT
 
 
-@kernel
+@borrowing_kernel
 def set_children(model: Pruned, nodes: Records, tallies: Records, node: int) -> None:
     """Set the fields of a node's children, and of the node itself if it is the root."""
     tally = tallies[node]
@@ -164,7 +164,7 @@ def set_children(model: Pruned, nodes: Records, tallies: Records, node: int) -> 
         _set_from_parent(nodes, tallies, noise_variance, wide(0), model.prior_mean, variance)
 
 
-@kernel
+@borrowing_kernel
 def _set_from_parent(
     nodes: Records,
     tallies: Records,

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..arrays.kernel import inner_kernel, kernel, prefetch
+from ..arrays.kernel import borrowing_kernel, inner_kernel, prefetch
 from ..arrays.tree import NO_CHILD, Records
 from ..moments import Moments, add_label, merge, moments_of
 
 
-@kernel
+@borrowing_kernel
 def order_labels(
     labels: NDArray[np.float64], row_order: NDArray[np.int32], ordered: NDArray[np.float64]
 ) -> None:
@@ -21,7 +21,7 @@ def order_labels(
         ordered[i] = labels[row_order[i]]
 
 
-@kernel
+@borrowing_kernel
 def tally_labels(
     nodes: Records, tallies: Records, ordered: NDArray[np.float64], start: int, stop: int
 ) -> None:

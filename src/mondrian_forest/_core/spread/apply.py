@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ..arrays.kernel import kernel
 from ..mixtures.mixture import Mixture
-from ..mixtures.predict import ForestMoments
+from ..mixtures.reduce import ForestMoments
 
 
 class Spread(NamedTuple):
