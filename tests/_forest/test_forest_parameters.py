@@ -42,7 +42,6 @@ def test_a_posterior_that_is_set_after_the_fit_does_not_change_draws():
     np.testing.assert_array_equal(thompson_sample(model, X[:5], 0), draw)
 
 
-@pytest.mark.xfail(strict=True, reason="the next review takes the posterior that is set then")
 def test_a_posterior_that_is_set_after_the_fit_does_not_change_the_model_of_a_stream():
     X, y = friedman(200, 3)
     model = small_forest(**PRUNED).fit(X, y)

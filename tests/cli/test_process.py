@@ -67,12 +67,9 @@ def test_a_process_says_and_writes_what_is_said_and_written_here(case, place):
 
 @pytest.mark.parametrize("case", CASES)
 def test_results_are_on_the_standard_output_when_messages_are_on_a_terminal(
-    case, place, monkeypatch, request
+    case, place, monkeypatch
 ):
     """As with ``mondrian evaluate ... > file``."""
-    if case == "evaluate":
-        reason = "the status line of Rich takes what is printed under it"
-        request.applymarker(pytest.mark.xfail(strict=True, reason=reason))
     expected = run_here(*CASES[case], cwd=place("a")).stdout
     monkeypatch.setattr(rich.console.Console, "is_terminal", True)
     found = run_here(*CASES[case], cwd=place("b")).stdout

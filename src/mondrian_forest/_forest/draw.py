@@ -10,7 +10,7 @@ from scipy.special import expit
 
 from .._core.arrays.tree import NO_CHILD, Tree
 from .._core.labels import Empirical, Hierarchical, Pruned
-from .._core.labels.pruned import count_of
+from .._core.labels.pruned import count_in_python
 from .state import ForestState
 
 Values = NDArray[np.float64]
@@ -87,7 +87,7 @@ def _pruned_draw(
     is_end = random.uniform(size=tree.n_nodes) < expit(tree.nodes["share"])
     exits = _find_exits(rows, state.growth.lifetime, tree, is_end, random)
     df = tree.nodes["degrees"].astype(np.float64)
-    scale = 1.0 / np.sqrt(tree.nodes["precision"] * (count_of(df) + 1.0))
+    scale = 1.0 / np.sqrt(tree.nodes["precision"] * (count_in_python(df) + 1.0))
     means = tree.nodes["location"] + scale * random.standard_t(df)
     return np.asarray(means[exits.node])
 

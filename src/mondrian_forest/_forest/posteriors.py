@@ -190,3 +190,11 @@ def posterior_of(value: Any) -> Posterior:
         f"posterior must be one of {names}, or an object such as HierarchicalPosterior(), "
         f"got {value!r}."
     )
+
+
+def posterior_for(model: LabelModel, chosen: Posterior) -> Posterior:
+    """Return the posterior of a fitted forest that learns on.
+
+    It is the chosen one, unless another kind was set after the fit: the kind stays that of the fit.
+    """
+    return chosen if isinstance(model, chosen.model) else CLASSES[model.name()]()

@@ -23,6 +23,7 @@ from .held_out import EVERY, FEWEST_ROWS, learn_from_held_out
 from .intake import Survey, label_moments, resolution_of
 from .label_limits import learn_limits, warn_of_limits
 from .parameters import Parameters
+from .posteriors import Posterior, posterior_for
 from .recipe import review_at, weights_of
 from .scaling import WIDEST
 from .state import ForestState, Unfinished
@@ -47,13 +48,13 @@ def learn(
     Arrays that others know are not changed, except for room that is not in use. ``found`` is what
     a survey has found in the rows.
     """
-    n_jobs = parameters.n_jobs
+    n_jobs, posterior = parameters.n_jobs, posterior_for(state.model, parameters.posterior)
     labels, new_moments = _as_learned(state, table, labels, found)
     begin, end = state.n_rows, state.n_rows + len(labels)
     moments = merge_samples(state.label_moments, new_moments)
     is_due = end >= state.review_at
     if is_due:
-        parameters.posterior.check_labels(moments)
+        posterior.check_labels(moments)
     state = state.but(
         random_states=state.random_states.copy(), seen_range=found.range, label_moments=moments
     )
@@ -67,21 +68,21 @@ def learn(
         must_resample = True
     state = _stored(state, table, labels)
     if is_due:
-        state, is_changed = _reviewed(state, parameters)
+        state, is_changed = _reviewed(state, posterior, robust=parameters.robust)
         must_resample |= is_changed
     if _must_reweigh(state, parameters, begin, end):
         state = _reweighed(state, parameters)
         must_resample = True
     if must_resample:
         state = resampled(state, n_jobs)
-        return with_most_evidence(state, parameters.posterior, n_jobs) if is_due else state
+        return with_most_evidence(state, posterior, n_jobs) if is_due else state
     if not state.grove.has_room(end):
         state = with_own_trees(state, n_jobs)
     state = state.but(unfinished=Unfinished(end, is_due))
-    if is_due and seeks_evidence(parameters.posterior, state.model, end):
+    if is_due and seeks_evidence(posterior, state.model, end):
         # The evidence has to see the rows in the trees, which nobody else may know then.
         state = finish(with_own_trees(state, n_jobs), n_jobs)
-        state = with_most_evidence(state, parameters.posterior, n_jobs)
+        state = with_most_evidence(state, posterior, n_jobs)
     return state
 
 
@@ -126,7 +127,9 @@ def _stored(state: ForestState, table: NDArray[Any], labels: NDArray[np.float64]
     return state.but(rows=rows, labels=stored, n_rows=end)
 
 
-def _reviewed(state: ForestState, parameters: Parameters) -> tuple[ForestState, bool]:
+def _reviewed(
+    state: ForestState, posterior: Posterior, *, robust: bool
+) -> tuple[ForestState, bool]:
     """Estimate warp, limits of labels and hyperparameters again.
 
     Returns also whether stored rows or labels have changed, so that trees must be sampled anew.
@@ -138,11 +141,11 @@ def _reviewed(state: ForestState, parameters: Parameters) -> tuple[ForestState, 
         state = state.but(scaling=rewarped[0], rows=rewarped[1])
         is_changed = True
     if state.trend is None:  # else the stored labels are not those that were given
-        if parameters.robust:
+        if robust:
             state, is_limited = _with_limited_labels(state)
             is_changed |= is_limited
         state = state.but(resolution=resolution_of(state.labels[: state.n_rows]))
-    model = parameters.posterior.estimate(state.label_moments, state.n_features, state.resolution)
+    model = posterior.estimate(state.label_moments, state.n_features, state.resolution)
     state = state.but(model=model, review_at=review_at(state.label_moments.n_samples))
     return state, is_changed
 

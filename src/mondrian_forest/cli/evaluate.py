@@ -64,10 +64,11 @@ def evaluate(
             fail(f"{str(table)!r} has too few rows to evaluate on: {len(rows)}.")
         status.update("Evaluating ...")
         scores = summary(known.encoder.labels(rows), known.predict_distribution(rows))
-        print_result({"rows": n_rows, "rows evaluated": len(rows), **scores}, json)
         if report is not None:
             status.update("Drawing ...")
             _write_report(report, known, rows, title=f"{model.name} on {table.name}")
+    # After the status line, which would take what is printed below it to where it stands itself.
+    print_result({"rows": n_rows, "rows evaluated": len(rows), **scores}, json)
     if report is not None:
         tell(f"Report: {report}")
 

@@ -139,10 +139,12 @@ class Pruned(NamedTuple):
             all_degrees[e] = degrees
 
 
-@borrowing_kernel
-def count_of(degrees: Any) -> Any:
+def count_in_python(degrees: Any) -> Any:
     """Return what the mean of a node is worth in labels, from its degrees of freedom."""
     return degrees - 2.0 * PRIOR_SHAPE + PRIOR_COUNT
+
+
+count_of = inner_kernel(count_in_python)
 
 
 @borrowing_kernel
