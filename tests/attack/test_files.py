@@ -83,6 +83,69 @@ def test_a_kill_while_saving_leaves_a_whole_file_and_nothing_else_for_long(tmp_p
     assert found["left after the next save"] == 0
 
 
+UPDATES = """
+import contextlib, io, json, os, random, shutil, signal, sys, time
+from pathlib import Path
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+from mondrian_forest.cli import main
+from mondrian_forest.tables import TableForest
+
+folder, n_kills = Path(sys.argv[1]), int(sys.argv[2])
+random.seed(0)
+values = np.random.default_rng(0).random((700, 3))
+table = pa.table({"a": values[:, 0], "b": values[:, 1], "y": values[:, 2]})
+pa.csv.write_csv(table.slice(600), folder / "more.csv")
+TableForest.fit(table.slice(0, 600), "y", n_estimators=3, random_state=0).save(folder / "old.mf")
+path = folder / "model.mf"
+
+
+def update():
+    sys.argv = ["mondrian", "update", str(path), str(folder / "more.csv"), "--jobs", "1"]
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+        main()
+
+
+found = {"old or new": [0, 0], "left behind": 0}
+shutil.copy(folder / "old.mf", path)
+for number in range(n_kills + 1):
+    shutil.copy(folder / "old.mf", path)
+    start = time.perf_counter()
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            update()
+            status = 0
+        except SystemExit as end:
+            status = end.code or 0
+        finally:
+            os._exit(status)
+    if number > 0:  # the first one is not killed, and tells how long an update takes
+        time.sleep(random.random() * 1.2 * duration)
+        os.kill(child, signal.SIGKILL)
+    ended = os.waitpid(child, 0)[1]
+    if number == 0:
+        assert os.waitstatus_to_exitcode(ended) == 0
+        duration = time.perf_counter() - start
+        continue
+    known = TableForest.load(path)
+    known.predict(table.slice(0, 5))
+    found["old or new"][[600, 700].index(known.forest.n_samples_seen_)] += 1
+    found["left behind"] += len(list(folder.iterdir())) - 3
+print(json.dumps(found))
+"""
+
+
+@needs_fork
+def test_a_kill_while_updating_leaves_the_old_or_the_new_model(tmp_path):
+    n_kills = 10 * SCALE
+    found = run(UPDATES, tmp_path, n_kills)
+    assert sum(found["old or new"]) == n_kills
+    assert found["old or new"][0] > 0  # else no kill came before the end
+
+
 REWRITES = """
 import json, os, random, sys, time
 from pathlib import Path

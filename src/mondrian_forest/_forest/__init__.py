@@ -14,8 +14,11 @@
 ``trees``              all trees at once: sampled, extended, copied, in threads
 ``held_out``           the spread, learned from rows that are predicted before they are learned
 ``predict``            trees, then spread, then mean function
+``draw``               functions drawn from the posterior, for Thompson sampling
+``partition``          the cells and cuts of a tree with two features
 ``sharing``            many readers and one writer of a forest
 ``model_file``         the state as a file
+``files``              an estimator as a file
 ``parallel``           threads, or other processes
 ``validation``         checks of numbers
 =====================  =====================================================================
