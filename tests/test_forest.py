@@ -334,3 +334,15 @@ class TestDegenerateInput:
         X, y = waves(50)
         assert_sound(self.fit(X.astype(np.float32), y, posterior), X)
         assert_sound(self.fit(np.round(X).astype(int), np.round(y).astype(int), posterior), X)
+
+
+def test_predictions_do_not_depend_on_a_forest_with_more_features_before():
+    """Both use the same scratch space, in which rows have four columns."""
+    X, y = waves()
+    narrow = paper_forest(2, random_state=0).fit(X[:40], y[:40])
+    wide = paper_forest(2, random_state=0).fit(
+        np.column_stack((X[:40], np.full(40, 7.0))) * [1, 1, 1, -100], y[:40]
+    )
+    expected = narrow.predict(X[:40], return_std=True)
+    wide.predict(np.column_stack((X[:40], np.full(40, 7.0))), return_std=True)
+    np.testing.assert_array_equal(narrow.predict(X[:40], return_std=True), expected)

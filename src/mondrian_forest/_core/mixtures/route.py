@@ -96,7 +96,11 @@ def route(
 @inner_kernel
 def _start_walk(rows: NDArray[np.float32], walk: Walk) -> None:
     """Make one group of all rows, which meets the root."""
-    moving, numbers, groups, _, _, staying, branching = walk
+    moving, numbers, groups, box, _, staying, branching = walk
+    for f in range(rows.shape[1], moving.shape[1]):
+        # The space may come from a forest with more features: no row is outside in these columns.
+        box[0, f] = -np.inf
+        box[1, f] = np.inf
     for i in range(len(rows)):
         for f in range(rows.shape[1]):
             moving[i, f] = rows[i, f]
