@@ -365,4 +365,6 @@ def test_memory_does_not_grow_over_ten_rebuilds():
     ).stdout
     growth, size = map(int, printed.split())
     assert size > 5e6
-    assert growth < 0.2 * size
+    # Threads get memory in steps of 0.8 MB, of which up to three came late. A leak of a tenth of
+    # the trees at each rebuild would be twice this bound.
+    assert growth < 0.5 * size
