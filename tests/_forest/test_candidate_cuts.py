@@ -7,7 +7,7 @@ from scipy.stats import kstest
 from benchmarks.settings import CHOSEN, PRUNED
 from forests import friedman, rmse, small_forest
 from mondrian_forest._core.arrays.rng import random_states
-from mondrian_forest._core.growth.sample import allocate_cut_scratch, choose_cut
+from mondrian_forest._core.growth.cuts import BestCut, allocate_cut_scratch, choose_cut
 from trees import grow
 
 
@@ -20,8 +20,9 @@ def test_the_candidate_that_separates_the_labels_best_is_chosen():
     state = random_states(np.random.SeedSequence(0), 1)[0]
     order = generator.permutation(30).astype(np.int32)
     permuted = np.ascontiguousarray(rows[order])
+    rule = BestCut(labels, 5)
     for _ in range(20):
-        chosen = choose_cut(state, boxes, 0, permuted, order, labels, 0, 30, 5, cuts)
+        chosen = choose_cut(rule, state, boxes, 0, permuted, order, 0, 30, cuts)
         between = []
         for feature, threshold in zip(cuts.feature[:5], cuts.threshold[:5], strict=True):
             left = rows[:, feature] <= threshold

@@ -6,12 +6,8 @@ from hypothesis import strategies as st
 
 from mondrian_forest._core.arrays.boxes import total_extent
 from mondrian_forest._core.arrays.rng import random_states, uniform
-from mondrian_forest._core.growth.sample import (
-    MANY_FEATURES,
-    _draw_cuts,
-    partition,
-    sample_cut,
-)
+from mondrian_forest._core.growth.cuts import MANY_FEATURES, _draw_cuts, sample_cut
+from mondrian_forest._core.growth.sample import partition
 from trees import check_tree_invariants, grow, small_table
 
 tables = hnp.arrays(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 from collections.abc import Callable
 from contextlib import suppress
@@ -12,7 +13,7 @@ import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.core.caching import FunctionCache, NullCache
-from numba.extending import intrinsic
+from numba.extending import intrinsic, overload_method
 from numpy.typing import NDArray
 
 IS_COMPILED = not getattr(numba.config, "DISABLE_JIT")  # noqa: B009 (not in Numba's type stubs)
@@ -65,6 +66,36 @@ def reordering_kernel(function: Function) -> Function:
     They are then taken in vector registers. Their rounding may differ between processors.
     """
     return _compiled(function, fastmath={"reassoc", "contract"})
+
+
+Class = TypeVar("Class", bound=type)
+_known_methods: set[str] = set()
+
+
+def kernel_methods(named_tuple: Class) -> Class:
+    """Let kernels call those methods of a NamedTuple that are kernels themselves.
+
+    So classes with the same methods are interchangeable parts. Numba compiles a kernel that takes
+    such a part separately for each class, and each time only the code of that class.
+    """
+    for name, method in vars(named_tuple).items():
+        if IS_COMPILED and hasattr(method, "py_func") and name not in _known_methods:
+            _known_methods.add(name)
+            choose = _chooser(name, inspect.signature(method.py_func))
+            options: dict[str, Any] = {"jit_options": method.targetoptions}
+            for kind in (types.NamedTuple, types.NamedUniTuple):
+                overload_method(kind, name, **options)(choose)
+    return named_tuple
+
+
+def _chooser(name: str, signature: inspect.Signature) -> Callable[..., Any]:
+    """Return the function that tells Numba which code a call of a method means."""
+
+    def choose(self: Any, *_arguments: Any) -> Any:
+        return getattr(getattr(self.instance_class, name, None), "py_func", None)
+
+    choose.__signature__ = signature  # type: ignore[attr-defined]
+    return choose
 
 
 def has_cached_code(function: Callable[..., object]) -> bool:

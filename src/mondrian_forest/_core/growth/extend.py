@@ -36,7 +36,8 @@ from ..arrays.vector import padded_width
 from ..labels.model import LabelModel
 from ..labels.tallies import add_row, merge_tallies, order_labels, prefetch_family, tally_labels
 from . import Growth
-from .sample import Scratch, allocate_scratch, divide, sample_block, uniform_between
+from .cuts import BestCut, uniform_between
+from .sample import Scratch, allocate_scratch, divide, sample_block
 
 
 class Learner(NamedTuple):
@@ -590,7 +591,7 @@ def _sample_subtree(
     n_after = sample_block(
         rows,
         numbers,
-        labels,
+        BestCut(labels, growth.n_candidate_splits),
         start_time,
         growth,
         random_state,

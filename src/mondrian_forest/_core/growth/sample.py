@@ -18,28 +18,11 @@ from numpy.typing import NDArray
 
 from ..arrays.boxes import Boxes, bounding_box, copy_box, total_extent
 from ..arrays.kernel import inner_kernel, kernel, wide
-from ..arrays.rng import exponential, uniform
+from ..arrays.rng import exponential
 from ..arrays.tree import NO_CHILD, Records, Tree
 from ..arrays.vector import are_vectors, divide_vectors, padded_width, partition_vectors
 from . import Growth
-
-MANY_FEATURES = 128
-"""With more features, a binary search for the feature of a cut is faster than counting sides."""
-
-
-class CutScratch(NamedTuple):
-    """What ``choose_cut`` works with: candidates come in fours, the last ones may be padding."""
-
-    feature: NDArray[np.int64]
-    threshold: NDArray[np.float64]
-    """As drawn. Rounded down to single precision, a threshold separates the same rows."""
-    sum_left: NDArray[np.float64]
-    """The sum of ``deviation`` on the left."""
-    n_left: NDArray[np.float64]
-    side_ends: NDArray[np.float64]
-    """By feature: the total length of the sides of the box up to this one."""
-    deviation: NDArray[np.float64]
-    """By position: the label minus the label of the node's first row."""
+from .cuts import CutRule, CutScratch, allocate_cut_scratch, cut_rule
 
 
 class Scratch(NamedTuple):
@@ -62,20 +45,6 @@ def allocate_scratch(n_candidates: int, n_features: int, n_rows: int) -> Scratch
     boxes = np.empty((2, 2, padded_width(n_features)), dtype=np.float32)
     waiting = np.empty(n_rows + 1, dtype=np.int64)
     return Scratch(boxes, waiting, allocate_cut_scratch(n_candidates, n_features, n_rows))
-
-
-@kernel
-def allocate_cut_scratch(n_candidates: int, n_features: int, n_rows: int) -> CutScratch:
-    """Return the scratch space of ``choose_cut``; next to none if there is nothing to choose."""
-    n_padded = (n_candidates + 3) // 4 * 4
-    return CutScratch(
-        np.empty(n_padded, dtype=np.int64),
-        np.empty(n_padded),
-        np.empty(n_padded),
-        np.empty(n_padded),
-        np.empty(n_features),
-        np.empty(n_rows if n_candidates > 1 else 0),
-    )
 
 
 def sample_tree(
@@ -103,15 +72,15 @@ def sample_tree(
     row_order[0], row_order[1:] = 0, 1
     np.cumsum(row_order, out=row_order)  # np.arange would need another array as large
     bounding_box(scratch, 0, len(rows), tree.boxes, 0)
-    labels_to_use = labels if growth.n_candidate_splits > 1 else None
-    return sample_alone(scratch, row_order, labels_to_use, 0.0, growth, random_state, tree)
+    rule = cut_rule(growth, labels)
+    return sample_alone(scratch, row_order, rule, 0.0, growth, random_state, tree)
 
 
 @kernel
 def sample_alone(
     rows: NDArray[np.float32],
     row_order: NDArray[np.int32],
-    labels: NDArray[np.float64] | None,
+    rule: CutRule,
     start_time: float,
     growth: Growth,
     random_state: NDArray[np.uint64],
@@ -120,7 +89,7 @@ def sample_alone(
     """Sample a block as a tree of its own, whose root has its box; return the number of nodes."""
     scratch = allocate_scratch(growth.n_candidate_splits, tree.boxes.shape[2], len(rows))
     return sample_block(
-        rows, row_order, labels, start_time, growth, random_state, tree, 0, 1, scratch
+        rows, row_order, rule, start_time, growth, random_state, tree, 0, 1, scratch
     )
 
 
@@ -128,7 +97,7 @@ def sample_alone(
 def sample_block(
     rows: NDArray[np.float32],
     row_order: NDArray[np.int32],
-    labels: NDArray[np.float64] | None,
+    rule: CutRule,
     start_time: float,
     growth: Growth,
     random_state: NDArray[np.uint64],
@@ -141,14 +110,11 @@ def sample_block(
 
     The root of the subtree is node ``root``, which has its box already. Other nodes are appended
     behind the ``n_nodes`` that exist; the new number of nodes is returned. ``rows``, with
-    ``padded_width`` columns, and ``row_order`` are permuted as ``RowOrder`` says. ``labels``, by
-    row number, are None unless there are several candidates for each cut: Numba then leaves out the
-    code that chooses among them, which takes seconds to compile.
+    ``padded_width`` columns, and ``row_order`` are permuted as ``RowOrder`` says.
     """
     nodes, boxes, tallies = tree
     # Unpacked: an array taken out of a tuple costs an atomic reference count each time.
     sides, waiting, cuts = scratch
-    n_candidates = growth.n_candidate_splits
     first_new = n_nodes
     _set_unsampled(nodes, tallies, root, wide(0), len(rows), start_time)
     waiting[0] = root
@@ -168,14 +134,9 @@ def sample_block(
         time = parent_time + exponential(random_state, extent)
         if time >= growth.lifetime:
             continue
-        if labels is None:  # noqa: SIM114 - a branch of its own, or Numba would compile all
-            feature, threshold = sample_cut(random_state, boxes, node, extent)
-        elif n_candidates == 1 or stop - start == 2:  # all cuts separate two rows equally
-            feature, threshold = sample_cut(random_state, boxes, node, extent)
-        else:
-            feature, threshold = choose_cut(
-                random_state, boxes, node, rows, row_order, labels, start, stop, n_candidates, cuts
-            )
+        feature, threshold = rule.draw_cut(
+            random_state, boxes, node, extent, rows, row_order, start, stop, cuts
+        )
         middle = divide(rows, row_order, start, stop, feature, threshold, boxes, n_nodes, sides)
         _set_inner(nodes, node, n_nodes, feature, threshold, time)
         _set_unsampled(nodes, tallies, n_nodes, start, middle, time)
@@ -225,202 +186,6 @@ def _set_heights(nodes: Records, tallies: Records, start: int, stop: int) -> Non
         left = nodes[node].left_child
         if left != NO_CHILD:
             tallies[node].height = 1 + max(tallies[left].height, tallies[left + 1].height)
-
-
-@kernel
-def sample_cut(
-    random_state: NDArray[np.uint64], boxes: Boxes, node: int, extent: float
-) -> tuple[int, np.float32]:
-    """Draw feature and threshold of a cut through a node of positive extent (Alg. 2, lines 5, 6).
-
-    The feature is drawn in proportion to its side, the threshold uniformly from its side, so that
-    ``lower <= threshold < upper`` and neither child is empty.
-    """
-    position = uniform(random_state) * extent
-    feature = 0
-    for f in range(boxes.shape[2]):
-        side = np.float64(boxes[node, 1, f]) - np.float64(boxes[node, 0, f])
-        if side > 0.0:
-            feature = f  # the last side is taken if rounding carries the position past its end
-            if position < side:
-                break
-            position -= side
-    return feature, uniform_between(random_state, boxes[node, 0, feature], boxes[node, 1, feature])
-
-
-@kernel
-def uniform_between(
-    random_state: NDArray[np.uint64], low: np.float32, high: np.float32
-) -> np.float32:
-    """Draw uniformly from [low, high) and round down to single precision.
-
-    Rounded down, the draw separates the same single precision numbers as the exact one.
-    """
-    while True:
-        draw = rounded_down(
-            np.float64(low) + uniform(random_state) * (np.float64(high) - np.float64(low))
-        )
-        if draw < high:  # not so if the sum was rounded up to ``high`` in double precision
-            return draw
-
-
-@kernel
-def rounded_down(exact: float) -> np.float32:
-    """Return the largest single precision number that is not above a double precision one."""
-    rounded = np.float32(exact)
-    if np.float64(rounded) > exact:
-        rounded = np.nextafter(rounded, np.float32(-np.inf))
-    return rounded
-
-
-@kernel
-def choose_cut(
-    random_state: NDArray[np.uint64],
-    boxes: Boxes,
-    node: int,
-    rows: NDArray[np.float32],
-    row_order: NDArray[np.int32],
-    labels: NDArray[np.float64],
-    start: int,
-    stop: int,
-    n_candidates: int,
-    scratch: CutScratch,
-) -> tuple[int, np.float32]:
-    """Draw several cuts and return the one that separates the labels best.
-
-    That is the cut with the largest sum of squares between its sides.
-    """
-    features, thresholds, sums, counts, side_ends, deviations = scratch
-    _draw_cuts(random_state, boxes, node, n_candidates, features, thresholds, side_ends)
-    origin = labels[row_order[start]]  # sums of deviations keep digits that sums of labels lose
-    total = 0.0
-    for i in range(start, stop):
-        deviation = labels[row_order[i]] - origin
-        deviations[i] = deviation
-        total += deviation
-    for c in range(len(features)):
-        sums[c] = 0.0
-        counts[c] = 0.0
-    for first in range(start, stop, 256):  # rows that stay in the cache for all candidates
-        end = min(first + 256, stop)
-        for c in range(0, len(features), 4):
-            _add_left(rows, deviations, first, end, features, thresholds, c, sums, counts)
-    mean = total / (stop - start)
-    best = 0
-    most = -1.0
-    for c in range(n_candidates):
-        n_left = counts[c]
-        between = sums[c] - n_left * mean
-        between *= between / (n_left * (stop - start - n_left))
-        if between > most:
-            best, most = c, between
-    return features[best], rounded_down(thresholds[best])
-
-
-@kernel
-def _draw_cuts(
-    random_state: NDArray[np.uint64],
-    boxes: Boxes,
-    node: int,
-    n_candidates: int,
-    features: NDArray[np.int64],
-    thresholds: NDArray[np.float64],
-    side_ends: NDArray[np.float64],
-) -> None:
-    """Draw cuts as ``sample_cut`` does, with less work for each."""
-    n_features = len(side_ends)
-    end = 0.0
-    last = 0
-    for f in range(n_features):
-        side = np.float64(boxes[node, 1, f]) - np.float64(boxes[node, 0, f])
-        end += side
-        side_ends[f] = end
-        if side > 0.0:
-            last = f  # taken if rounding carries a position past the last side
-    for c in range(n_candidates):
-        feature = min(_side_at(side_ends, uniform(random_state) * end), last)
-        low, high = (np.float64(boxes[node, 0, feature]), np.float64(boxes[node, 1, feature]))
-        threshold = high
-        while threshold >= high:  # only rounding asks for a second draw
-            threshold = low + uniform(random_state) * (high - low)
-        features[c] = feature
-        thresholds[c] = threshold
-    for c in range(n_candidates, len(features)):
-        features[c], thresholds[c] = features[0], thresholds[0]
-
-
-@inner_kernel
-def _side_at(side_ends: NDArray[np.float64], position: float) -> int:
-    """Return the number of sides that end at a position or before it."""
-    n_features = len(side_ends)
-    n_before = 0
-    if n_features <= MANY_FEATURES:
-        for f in range(n_features):  # in vector registers
-            n_before += side_ends[f] <= position
-        return n_before
-    stop = n_features
-    while n_before < stop:
-        middle = (n_before + stop) // 2
-        if side_ends[middle] <= position:
-            n_before = middle + 1
-        else:
-            stop = middle
-    return n_before
-
-
-@kernel
-def _add_left(
-    rows: NDArray[np.float32],
-    deviations: NDArray[np.float64],
-    start: int,
-    stop: int,
-    features: NDArray[np.int64],
-    thresholds: NDArray[np.float64],
-    c: int,
-    sums: NDArray[np.float64],
-    counts: NDArray[np.float64],
-) -> None:
-    """Add what rows are on the left of four candidates, whose sums stay in registers.
-
-    Whether a row is on the left is a number to multiply with. A branch would be mispredicted half
-    of the time: 1 ns for each row and candidate, 6 ns with branches.
-    """
-    feature0, feature1, feature2, feature3 = (
-        features[c],
-        features[c + 1],
-        features[c + 2],
-        features[c + 3],
-    )
-    threshold0, threshold1, threshold2, threshold3 = (
-        thresholds[c],
-        thresholds[c + 1],
-        thresholds[c + 2],
-        thresholds[c + 3],
-    )
-    sum0 = sum1 = sum2 = sum3 = 0.0
-    n0 = n1 = n2 = n3 = 0.0
-    for i in range(start, stop):
-        deviation = deviations[i]
-        is_left = np.float64(rows[i, feature0] <= threshold0)
-        sum0 += deviation * is_left
-        n0 += is_left
-        is_left = np.float64(rows[i, feature1] <= threshold1)
-        sum1 += deviation * is_left
-        n1 += is_left
-        is_left = np.float64(rows[i, feature2] <= threshold2)
-        sum2 += deviation * is_left
-        n2 += is_left
-        is_left = np.float64(rows[i, feature3] <= threshold3)
-        sum3 += deviation * is_left
-        n3 += is_left
-    sums[c] += sum0
-    sums[c + 1] += sum1
-    sums[c + 2] += sum2
-    sums[c + 3] += sum3
-    counts[c] += n0
-    counts[c + 1] += n1
-    counts[c + 2] += n2
-    counts[c + 3] += n3
 
 
 @kernel

@@ -23,7 +23,8 @@ from ..arrays.tree import NO_CHILD, NODE, TALLY, Tree
 from ..labels.tallies import merge_tallies, order_labels, tally_labels
 from ..moments import MomentArrays, Moments, add_label, merge_arrays
 from . import Growth
-from .sample import sample_alone, sample_cut
+from .cuts import cut_rule, sample_cut
+from .sample import sample_alone
 
 WAITING, INNER, LEAF, CLOSED = range(4)
 """What a block of the top is: undecided, cut in two, a leaf of the tree, the root of a subtree."""
@@ -337,8 +338,8 @@ def grow_subtree(
     order = np.arange(len(rows), dtype=np.int32)
     n_features = room.boxes.shape[2]
     bounding_box(rows, 0, len(rows), room.boxes, 0)
-    labels_to_use = labels if growth.n_candidate_splits > 1 else None
-    size = sample_alone(rows, order, labels_to_use, start_time, growth, random_state, room)
+    rule = cut_rule(growth, labels)
+    size = sample_alone(rows, order, rule, start_time, growth, random_state, room)
     ordered = np.empty(len(rows))
     order_labels(labels, order, ordered)
     tally_labels(room.nodes, room.tallies, ordered, 0, size)

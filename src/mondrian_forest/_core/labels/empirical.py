@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from ..arrays.kernel import borrowing_kernel, inner_kernel
+from ..arrays.kernel import borrowing_kernel, inner_kernel, kernel_methods
 from ..arrays.tree import Records
 from .exits import ExitComponents, Exits, LabelScratch, Visits
 from .hierarchical import Hierarchical, is_gaussian_node_sound, set_share
-from .model import Summary, label_model
+from .model import Summary
 
 
-@label_model
+@kernel_methods
 class Empirical(NamedTuple):
     """An approximation of ``Hierarchical`` that has the same hyperparameters.
 

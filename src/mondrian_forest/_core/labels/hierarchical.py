@@ -15,11 +15,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..arrays.kernel import borrowing_kernel, inner_kernel, wide
+from ..arrays.kernel import borrowing_kernel, inner_kernel, kernel_methods, wide
 from ..arrays.tree import NO_CHILD, Records
 from .branching import BLOCK, Branches, branch_variance_moments
 from .exits import ExitComponents, Exits, LabelScratch, Messages, Visits
-from .model import Summary, label_model
+from .model import Summary
 
 
 @borrowing_kernel
@@ -62,7 +62,7 @@ def edge_precision(nodes: Records, prior_scale: float, node: int, child: int) ->
     return message_precision(nodes[child].precision, edge_variance)
 
 
-@label_model
+@kernel_methods
 class Hierarchical(NamedTuple):
     """The paper's label model, with its mu_H, gamma_1, gamma_2 and sigma_y^2."""
 

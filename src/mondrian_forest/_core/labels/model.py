@@ -1,8 +1,8 @@
 """What a label model is: the interface of ``Hierarchical``, ``Empirical`` and ``Pruned``.
 
 A label model says what a new label is at each place of a tree. It never changes the structure of a
-tree. Each one is a NamedTuple of its hyperparameters. Its methods that are kernels can be called
-from Python and from other kernels, which Numba compiles separately for each label model.
+tree. Each one is a NamedTuple of its hyperparameters with ``kernel_methods``: Numba compiles the
+kernels that call these methods separately for each label model.
 
 All label models start from the same tallies and fill the same fields of a node:
 
@@ -13,16 +13,12 @@ All label models start from the same tallies and fill the same fields of a node:
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol, Self, TypeVar
+from typing import Any, NamedTuple, Protocol, Self
 
 import numpy as np
-from numba import types
-from numba.extending import overload_method
 from numpy.typing import NDArray
 
-from ..arrays.kernel import AHEAD, IS_COMPILED, borrowing_kernel, prefetch, wide
+from ..arrays.kernel import AHEAD, borrowing_kernel, prefetch, wide
 from ..arrays.tree import Records
 from ..moments import Moments
 from .exits import ExitComponents, Exits, LabelScratch, Visits
@@ -106,31 +102,6 @@ class LabelModel(Protocol):
         components: ExitComponents,
     ) -> None:
         """Fill in the component of each exit."""
-
-
-Class = TypeVar("Class", bound=type)
-_known_methods: set[str] = set()
-
-
-def label_model(model_class: Class) -> Class:
-    """Let kernels call those methods of a label model that are kernels themselves."""
-    for name, method in vars(model_class).items():
-        if IS_COMPILED and hasattr(method, "py_func") and name not in _known_methods:
-            _known_methods.add(name)
-            choose = _chooser(name, inspect.signature(method.py_func))
-            options: dict[str, Any] = {"jit_options": method.targetoptions}
-            overload_method(types.NamedUniTuple, name, **options)(choose)
-    return model_class
-
-
-def _chooser(name: str, signature: inspect.Signature) -> Callable[..., Any]:
-    """Return the function that tells Numba which code a call of a method means."""
-
-    def choose(self: Any, *_arguments: Any) -> Any:
-        return getattr(getattr(self.instance_class, name, None), "py_func", None)
-
-    choose.__signature__ = signature  # type: ignore[attr-defined]
-    return choose
 
 
 @borrowing_kernel

@@ -28,10 +28,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..arrays.kernel import borrowing_kernel, inner_kernel, wide
+from ..arrays.kernel import borrowing_kernel, inner_kernel, kernel_methods, wide
 from ..arrays.tree import NO_CHILD, Records
 from .exits import ExitComponents, Exits, LabelScratch, Visits
-from .model import Summary, label_model
+from .model import Summary
 
 SMALLEST_NOISE = 1e-5
 """The least variance of the error of a label, as a share of the variance of all labels."""
@@ -44,7 +44,7 @@ _LOG_TWO = math.log(2.0)
 _CONSTANT = 0.5 * math.log(PRIOR_COUNT) - math.lgamma(PRIOR_SHAPE)
 
 
-@label_model
+@kernel_methods
 class Pruned(NamedTuple):
     """The label model of the default. The first two hyperparameters are the prior of the root."""
 
