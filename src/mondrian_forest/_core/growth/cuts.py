@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..arrays.boxes import Boxes
-from ..arrays.kernel import inner_kernel, kernel, kernel_methods
+from ..arrays.kernel import borrowing_kernel, inner_kernel, kernel, kernel_methods
 from ..arrays.rng import uniform
 from . import Growth
 
@@ -52,7 +52,7 @@ class AnyCut(NamedTuple):
     n_candidates: int = 1
     """Numba cannot pass on a tuple without fields."""
 
-    @kernel
+    @inner_kernel
     def draw_cut(
         self,
         random_state: NDArray[np.uint64],
@@ -77,7 +77,7 @@ class BestCut(NamedTuple):
     """By row number."""
     n_candidates: int
 
-    @kernel
+    @inner_kernel
     def draw_cut(
         self,
         random_state: NDArray[np.uint64],
@@ -106,7 +106,7 @@ def cut_rule(growth: Growth, labels: NDArray[np.float64]) -> CutRule:
     return BestCut(labels, growth.n_candidate_splits)
 
 
-@kernel
+@borrowing_kernel
 def sample_cut(
     random_state: NDArray[np.uint64], boxes: Boxes, node: int, extent: float
 ) -> tuple[int, np.float32]:
@@ -127,7 +127,7 @@ def sample_cut(
     return feature, uniform_between(random_state, boxes[node, 0, feature], boxes[node, 1, feature])
 
 
-@kernel
+@borrowing_kernel
 def uniform_between(
     random_state: NDArray[np.uint64], low: np.float32, high: np.float32
 ) -> np.float32:
@@ -152,7 +152,7 @@ def rounded_down(exact: float) -> np.float32:
     return rounded
 
 
-@kernel
+@borrowing_kernel
 def choose_cut(
     rule: BestCut,
     random_state: NDArray[np.uint64],
@@ -196,7 +196,7 @@ def choose_cut(
     return features[best], rounded_down(thresholds[best])
 
 
-@kernel
+@borrowing_kernel
 def _draw_cuts(
     random_state: NDArray[np.uint64],
     boxes: Boxes,
@@ -247,7 +247,7 @@ def _side_at(side_ends: NDArray[np.float64], position: float) -> int:
     return n_before
 
 
-@kernel
+@borrowing_kernel
 def _add_left(
     rows: NDArray[np.float32],
     deviations: NDArray[np.float64],
