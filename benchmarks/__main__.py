@@ -22,6 +22,7 @@ from . import (
     distributed,
     files,
     growth,
+    honesty,
     online,
     optimization,
     outliers,
@@ -41,6 +42,7 @@ JOBS = {
     "accuracy": accuracy.run,
     "calibration": calibration.run,
     "outliers": outliers.run,
+    "honesty": honesty.run,
     "distributed": distributed.run,
 }
 

@@ -396,6 +396,24 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
 
         return self._ask(X, look)
 
+    def novelty(self, X: ArrayLike) -> NDArray[np.float64]:
+        """Return how unlike the training data each row is, from 0 to 1.
+
+        A row that goes down a tree may branch off above any node whose box it lies outside of.
+        There it is compared with all training rows of that node. Its novelty is the share of the
+        training rows that it is compared with, on average over these places and all trees. It is
+        about 1 / n next to one of n training rows, and 1 far from all of them.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+        """
+        return self._ask(X, predict.predict_novelties)
+
     def apply(self, X: ArrayLike) -> NDArray[np.int32]:
         """Return the leaf of each row in each tree, as a node number.
 

@@ -10,7 +10,7 @@ from scipy.special import expit
 
 from .._core.arrays.tree import NO_CHILD, Tree
 from .._core.labels import Empirical, Hierarchical, Pruned
-from .._core.labels.pruned import count_in_python
+from .._core.labels.pruned import PRIOR_COUNT, PRIOR_SHAPE
 from .state import ForestState
 
 Values = NDArray[np.float64]
@@ -86,9 +86,9 @@ def _pruned_draw(
     """Draw a pruning of the tree, then the means of all nodes from their posterior."""
     is_end = random.uniform(size=tree.n_nodes) < expit(tree.nodes["share"])
     exits = _find_exits(rows, state.growth.lifetime, tree, is_end, random)
-    df = tree.nodes["degrees"].astype(np.float64)
-    scale = 1.0 / np.sqrt(tree.nodes["precision"] * (count_in_python(df) + 1.0))
-    means = tree.nodes["location"] + scale * random.standard_t(df)
+    n_samples = tree.nodes["n_samples"]
+    scale = 1.0 / np.sqrt(tree.nodes["precision"] * (n_samples + PRIOR_COUNT + 1.0))
+    means = tree.nodes["location"] + scale * random.standard_t(n_samples + 2.0 * PRIOR_SHAPE)
     return np.asarray(means[exits.node])
 
 

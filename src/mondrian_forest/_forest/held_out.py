@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from .._core.features import FARTHEST
 from .._core.mixtures.collect import predict_mixture
 from .._core.mixtures.ensemble import Ensemble
+from .._core.mixtures.novelty import predict_novelty
 from .._core.spread.apply import Spread
 from .._core.spread.learn import learn_factors, learn_spread
 from .._core.spread.record import RECORD, measure
@@ -101,7 +102,8 @@ def _measured(
     def measure_part(number: int) -> None:
         part = parts[number]
         moments, mixture = predict_mixture(ensemble, rows[part])
-        measure(mixture, moments.mean, labels[part], factors, record[part])
+        novelty = predict_novelty(ensemble, rows[part])
+        measure(mixture, moments.mean, novelty, labels[part], factors, record[part])
 
     in_threads(measure_part, len(parts), n_jobs)
     return record

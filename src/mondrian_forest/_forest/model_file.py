@@ -22,6 +22,7 @@ files. Format 1:
 ``feature_weights``  what each feature is multiplied by then
 ``trend``            level, centers, sizes and slopes of a linear trend; empty without one
 ``spread``           standard deviations and the factors that belong to them
+``novelty``          quantiles of the novelty of held-out rows; empty where none were held out
 ``spread_record``    what is known about the rows that the spread is learned from
 ``seen_range``       lower and upper ends of the rows seen
 ``log_likelihoods``  of the labels given each tree, if the rows that say so are left out
@@ -45,7 +46,7 @@ from .._core.growth import MOST_CANDIDATES, Growth
 from .._core.labels import MODELS, Hierarchical, LabelModel
 from .._core.labels.model import are_sound
 from .._core.moments import Moments
-from .._core.spread.apply import Spread
+from .._core.spread.apply import LEVELS, Spread, Surroundings
 from .._core.spread.record import RECORD_WIDTH, from_columns, to_columns
 from .._version import __version__
 from ..io.container import (
@@ -81,6 +82,7 @@ DTYPES = {
     "feature_weights": "F64",
     "trend": "F64",
     "spread": "F64",
+    "novelty": "F64",
     "spread_record": "F64",
     "seen_range": "F64",
     "log_likelihoods": "F64",
@@ -148,7 +150,7 @@ def read(
 def _pack(state: ForestState) -> tuple[dict[str, Any], Arrays]:
     grove = trimmed(state.grove)
     n_stored = 0 if state.is_frozen else state.n_rows
-    warp, trend = state.scaling.warp, state.trend
+    warp, trend, around = state.scaling.warp, state.trend, state.spread.surroundings
     likelihoods = state.log_likelihoods
     names = state.feature_names
     header = {
@@ -158,6 +160,7 @@ def _pack(state: ForestState) -> tuple[dict[str, Any], Arrays]:
         "label_moments": list(state.label_moments),
         "label_limits": _to_json("label_limits", list(state.label_limits)),
         "balance": state.spread.balance,
+        "far_deviation": None if around is None else around.far_deviation,
         "resolution": state.resolution,
         "review_at": state.review_at,
         "has_rescaled": state.has_rescaled,
@@ -180,6 +183,7 @@ def _pack(state: ForestState) -> tuple[dict[str, Any], Arrays]:
         "feature_weights": state.scaling.weights,
         "trend": np.empty(0) if trend is None else np.hstack(trend),
         "spread": np.stack((state.spread.deviation, state.spread.factor)),
+        "novelty": np.empty(0) if around is None else around.novelty,
         "spread_record": to_columns(state.spread_record),
         "seen_range": np.stack(state.seen_range),
         "log_likelihoods": np.empty(0) if likelihoods is None else likelihoods,
@@ -219,7 +223,7 @@ def _unpack(header: dict[str, Any], arrays: Arrays, *, mapped: bool) -> ForestSt
         growth=growth,
         model=model,
         trend=_unpack_trend(arrays["trend"]),
-        spread=_unpack_spread(header["balance"], arrays["spread"]),
+        spread=_unpack_spread(header, arrays["spread"], arrays["novelty"]),
         n_rows=n_rows,
         rows=rows,
         labels=arrays["labels"],
@@ -262,6 +266,7 @@ def _check_shapes(
         "knot_counts": (n_warped,),
         "trend": (1 + 3 * n_features if len(arrays["trend"]) else 0,),
         "spread": (2, max(arrays["spread"].shape[-1], 1)),
+        "novelty": (len(LEVELS) if len(arrays["novelty"]) else 0,),
         "spread_record": (len(arrays["spread_record"]), RECORD_WIDTH),
         "seen_range": (2, n_features),
         "log_likelihoods": (n_trees if has_likelihoods else 0,),
@@ -397,15 +402,22 @@ def fault_of_trees(
     return ""
 
 
-def _unpack_spread(balance: Any, content: NDArray[np.float64]) -> Spread:
+def _unpack_spread(
+    header: dict[str, Any], content: NDArray[np.float64], novelty: NDArray[np.float64]
+) -> Spread:
     deviation, factor = content
+    balance, surroundings = header["balance"], None
     require(0.0 < _number(balance) <= 1e3, "a number is out of range")
+    if len(novelty) > 0:
+        is_sound = novelty[0] >= 0.0 and novelty[-1] <= 1.0 and np.all(np.diff(novelty) >= 0.0)
+        require(is_sound, "the array 'novelty' is wrong")
+        surroundings = Surroundings(novelty, _number(header["far_deviation"], _POSITIVE))
     require(
         np.all((deviation > 0.0) & (factor >= 1e-4) & (factor <= 1e3))
         and np.all(np.diff(deviation) > 0.0),
         "the array 'spread' is wrong",
     )
-    return Spread(float(balance), deviation, factor)
+    return Spread(float(balance), deviation, factor, surroundings)
 
 
 def _unpack_warp(points: NDArray[np.float64], counts: NDArray[np.int64]) -> Warp | None:

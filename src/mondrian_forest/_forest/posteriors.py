@@ -32,7 +32,7 @@ class Posterior(BaseEstimator):  # type: ignore[misc]
         """Raise a ValueError in one sentence for the first invalid hyperparameter."""
         if self.prior_mean is not None and not is_number(self.prior_mean):
             raise ValueError(f"prior_mean must be a number or None, got {self.prior_mean!r}.")
-        for name in self.model._fields[1:]:
+        for name in self._names()[1:]:
             value = getattr(self, name)
             if value is not None and not (is_number(value) and SMALLEST <= float(value) <= LARGEST):
                 raise ValueError(
@@ -48,12 +48,16 @@ class Posterior(BaseEstimator):  # type: ignore[misc]
         if self.prior_mean is not None and not abs(float(self.prior_mean) - mean) < 1e145:
             raise ValueError(f"prior_mean is too far from y for float64, got {self.prior_mean!r}.")
 
-    def estimate(self, labels: Moments, n_features: int, resolution: float) -> LabelModel:
+    def _names(self) -> list[str]:
+        """Return the numbers of the label model that can be given."""
+        return [name for name in self.model._fields if hasattr(self, name)]
+
+    def estimate(self, summary: Summary) -> LabelModel:
         """Return the label model; hyperparameters that are not given follow from the labels."""
-        self.check_labels(labels)
-        values = {name: getattr(self, name) for name in self.model._fields}
+        self.check_labels(summary.labels)
+        values = {name: getattr(self, name) for name in self._names()}
         given = {name: float(value) for name, value in values.items() if value is not None}
-        found = self.model.estimate(Summary(labels, n_features, resolution), **given)
+        found = self.model.estimate(summary, **given)
         if not 1e-100 < found.prior_scale / found.noise_variance < 1e100:
             raise ValueError(
                 f"prior_scale {found.prior_scale:g} and noise_variance {found.noise_variance:g} "

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from .._core.mixtures.collect import predict_mixture
 from .._core.mixtures.mixture import Mixture
+from .._core.mixtures.novelty import predict_novelty
 from .._core.mixtures.reduce import (
     ForestMoments,
     average_part,
@@ -22,6 +23,7 @@ from .._core.mixtures.route import find_leaves
 from .._core.spread.apply import stretch
 from .parallel import (
     FEWEST_ROWS_FOR_THREADS,
+    Run,
     in_threads,
     n_threads_for,
     other_processes,
@@ -44,11 +46,57 @@ def predict_mean_and_std(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return the predictive means and standard deviations of rows."""
     found = _tree_moments(state, table, n_jobs)
-    variance = found.noise + found.posterior + found.branching + found.between_trees
-    std = np.sqrt(variance)
+    std = _deviation(found)
+    with threads(n_threads_for(len(table), n_jobs)) as run:
+        for rows in slices(len(table), _LARGEST_BLOCK):
+            coordinates = state.scaling.apply(table[rows])
+            std[rows] = _widths(
+                state, coordinates, std[rows], n_threads_for(len(table), n_jobs), run
+            )
     if state.trend is not None:
         found.mean[:] += state.trend.at(table)
-    return found.mean, state.spread.factor_at(std) * std
+    return found.mean, std
+
+
+def predict_novelties(state: ForestState, table: Table, n_jobs: int | None) -> NDArray[np.float64]:
+    """Return the novelty of rows."""
+    ensemble = state.ensemble()
+    n_threads = n_threads_for(len(table), n_jobs)
+    with threads(n_threads) as run:
+        found = [
+            predict_novelty(ensemble, state.scaling.apply(table[rows]), n_threads, run)
+            for rows in slices(len(table), _LARGEST_BLOCK)
+        ]
+    return np.concatenate(found)
+
+
+def _deviation(moments: ForestMoments) -> NDArray[np.float64]:
+    """Return the standard deviations that the trees predict."""
+    return np.sqrt(moments.noise + moments.posterior + moments.branching + moments.between_trees)
+
+
+def _widths(
+    state: ForestState,
+    rows: NDArray[np.float32],
+    deviation: NDArray[np.float64],
+    n_threads: int,
+    run: Run,
+) -> NDArray[np.float64]:
+    """Return the standard deviations that are forecast, from those that the trees predict."""
+    spread = state.spread
+    if spread.surroundings is None:
+        return spread.factor_at(deviation) * deviation
+    ensemble = state.ensemble()
+    novelty = predict_novelty(ensemble, rows, n_threads, run)
+    low, high = ensemble.boxes[0, 0]
+    inside = np.clip(rows, low, high)
+    is_outside = np.any(inside != rows, axis=1)
+    if is_outside.any():
+        deviation = deviation.copy()
+        deviation[is_outside] = _deviation(
+            predict_moments(ensemble, inside[is_outside], n_threads, run)
+        )
+    return spread.width_at(deviation, novelty, spread.surroundings)
 
 
 def predict_mean(state: ForestState, table: Table, n_jobs: int | None) -> NDArray[np.float64]:
@@ -93,9 +141,12 @@ def predict_blocks(
     with threads(n_threads) as run:
         for rows in slices(len(table), _largest_block(max(1, largest), ensemble.depth)):
             block = table[rows]
-            moments, mixture = predict_mixture(ensemble, state.scaling.apply(block), n_threads, run)
+            coordinates = state.scaling.apply(block)
+            moments, mixture = predict_mixture(ensemble, coordinates, n_threads, run)
             if not state.spread.changes_nothing():
-                moments = stretch(mixture, moments, state.spread)
+                deviation = _deviation(moments)
+                factor = _widths(state, coordinates, deviation, n_threads, run) / deviation
+                moments = stretch(mixture, moments, state.spread.balance, factor)
             if state.trend is not None:
                 trend = state.trend.at(block)
                 moments.mean[:] += trend

@@ -22,6 +22,7 @@ from .._core.arrays.tree import MOST_FEATURES
 from .._core.features import FARTHEST
 from .._core.growth import MOST_CANDIDATES, Growth
 from .._core.labels import LabelModel
+from .._core.labels.model import Summary
 from .._core.moments import Moments
 from .._core.spread.apply import Spread, constant_spread
 from . import held_out
@@ -153,7 +154,9 @@ def fit(source: Source, parameters: Parameters, names: Any = None) -> ForestStat
     if parameters.trend is not None:
         trend, moments = source.subtract_trend(held, seen.range)
     scaling = replace(scaling, weights=_weights(source, parameters, scaling, weighing_rows, random))
-    model = parameters.posterior.estimate(moments, n_features, resolution)
+    model = parameters.posterior.estimate(
+        Summary(moments, n_features, resolution, growth.n_candidate_splits)
+    )
 
     source.use(scaling, held)
     grove, states, n_used = source.grow(growth, model, states)

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._core.arrays.memory import enlarge
+from .._core.labels.model import Summary
 from .._core.moments import merge_samples
 from .held_out import EVERY, FEWEST_ROWS, learn_from_held_out
 from .intake import Survey, label_moments, resolution_of
@@ -145,7 +146,14 @@ def _reviewed(
             state, is_limited = _with_limited_labels(state)
             is_changed |= is_limited
         state = state.but(resolution=resolution_of(state.labels[: state.n_rows]))
-    model = posterior.estimate(state.label_moments, state.n_features, state.resolution)
+    model = posterior.estimate(
+        Summary(
+            state.label_moments,
+            state.n_features,
+            state.resolution,
+            state.growth.n_candidate_splits,
+        )
+    )
     state = state.but(model=model, review_at=review_at(state.label_moments.n_samples))
     return state, is_changed
 

@@ -60,7 +60,8 @@ def find_fault(
     fault = _fault_of_nodes(nodes, order, boxes.shape[2], heights)
     if fault != NO_FAULT:
         return fault
-    if tallies[0].height != heights[0] or tallies[0].n_samples != n_rows:
+    is_right = tallies[0].n_samples == n_rows and nodes[0].n_samples == n_rows
+    if tallies[0].height != heights[0] or not is_right:
         return WRONG_TALLY
     if reads_boxes and not _are_boxes_cut(nodes, boxes):
         return WRONG_BOX
@@ -114,10 +115,14 @@ def _fault_of_nodes(
         left = record.left_child
         if not (math.isfinite(record.location) and record.split_time >= 0.0):
             return WRONG_VALUE
+        if record.n_samples < 1:
+            return WRONG_TALLY
         if left == NO_CHILD:
             if record.split_time != np.inf:
                 return WRONG_VALUE
             continue
+        if record.n_samples != np.int64(nodes[left].n_samples) + nodes[left + 1].n_samples:
+            return WRONG_TALLY
         heights[node] = 1 + max(heights[left], heights[left + 1])
         if not 0 <= record.split_feature < n_features:
             return NO_SUCH_FEATURE
@@ -147,20 +152,15 @@ def _are_boxes_cut(nodes: Records, boxes: Boxes) -> bool:
 
 @kernel
 def _are_tallies_right(nodes: Records, tallies: Records, heights: NDArray[np.int32]) -> bool:
-    """Whether heights are those of the nodes, numbers of rows add up, and moments are numbers."""
+    """Whether heights are those of the nodes, numbers of rows too, and moments are numbers."""
     for node in range(len(nodes)):
         tally = tallies[node]
-        left = nodes[node].left_child
-        if tally.height != heights[node] or tally.n_samples < 1:
+        if tally.height != heights[node] or tally.n_samples != nodes[node].n_samples:
             return False
         if not (math.isfinite(tally.label_mean) and 0.0 <= tally.squared_deviation < np.inf):
             return False
-        if not math.isfinite(tally.evidence_below):
+        if not (math.isfinite(tally.evidence_below) and math.isfinite(tally.priced_below)):
             return False
-        if left != NO_CHILD:
-            of_children = np.int64(tallies[left].n_samples) + tallies[left + 1].n_samples
-            if tally.n_samples != of_children:
-                return False
     return True
 
 

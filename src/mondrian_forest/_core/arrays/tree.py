@@ -34,11 +34,11 @@ NODE = np.dtype(
             ("split_feature", np.int16),
             ("threshold", np.float32),
             ("split_time", np.float64),
-            # What the label model says of the node, see `labels`.
+            # What the label model sets, see `labels`.
             ("share", np.float64),
             ("location", np.float64),
             ("precision", np.float64),
-            ("degrees", np.float32),
+            ("n_samples", np.int32),
         ],
     )
 )
@@ -52,6 +52,7 @@ TALLY = np.dtype(
             ("label_mean", np.float64),
             ("squared_deviation", np.float64),
             ("evidence_below", np.float64),
+            ("priced_below", np.float64),
         ],
     )
 )
@@ -60,7 +61,7 @@ TALLY = np.dtype(
 class Tree(NamedTuple):
     """A Mondrian tree; see the notation table of ``_core``.
 
-    Per node: 46 bytes, 8 bytes for each feature, and 36 bytes that prediction does without.
+    Per node: 46 bytes, 8 bytes for each feature, and 44 bytes that prediction does without.
     """
 
     nodes: Records

@@ -41,6 +41,7 @@ class Empirical(NamedTuple):
     def set_node(self, nodes: Records, tallies: Records, node: int) -> None:
         record = nodes[node]
         tally = tallies[node]
+        record.n_samples = tally.n_samples
         record.location = tally.label_mean
         record.precision = tally.n_samples / tally.squared_deviation
 

@@ -38,7 +38,6 @@ def set_share(nodes: Records, node: int, prior_rate: float) -> None:
     """Set the remaining share of a node. All its components are Gaussian."""
     record = nodes[node]
     record.share = remaining_share(prior_rate, record.split_time)
-    record.degrees = np.float32(np.inf)
 
 
 @inner_kernel
@@ -111,6 +110,7 @@ class Hierarchical(NamedTuple):
         """Set the evidence: at a leaf from its labels, else the product of two messages."""
         record = nodes[node]
         tally = tallies[node]
+        record.n_samples = tally.n_samples
         left = wide(record.left_child)
         if left == NO_CHILD:
             record.location = tally.label_mean

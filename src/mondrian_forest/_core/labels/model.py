@@ -7,7 +7,7 @@ kernels that call these methods separately for each label model.
 All label models start from the same tallies and fill the same fields of a node:
 
 - ``location`` and ``precision``: of the node's mean, or of a new label in the node,
-- ``degrees``: degrees of freedom of a new label; infinite if it is Gaussian,
+- ``n_samples``: the number of rows in the node, which prediction needs too,
 - ``share``: a number that the way down the tree needs, and that takes an exponential to compute.
 """
 
@@ -32,6 +32,8 @@ class Summary(NamedTuple):
     n_features: int
     resolution: float
     """The smallest difference of two labels; labels are rounded to multiples of it."""
+    n_choices: int = 1
+    """From how many cuts that of a node is chosen."""
 
     def variance_about(self, mean: float) -> float:
         """Return the mean squared deviation of the labels from ``mean``; 1 if that is zero.

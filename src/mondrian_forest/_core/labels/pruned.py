@@ -8,16 +8,20 @@ closed form for the marginal density of its labels, ``own``, and a Student-t dis
 one. The sum over all prunings is a recursion (context-tree weighting of Willems, Shtarkov and
 Tjalkens, 1995): with ``below`` the product of the children's averages,
 
-    average = own / 2 + below / 2    (own, at a leaf of the tree),
+    average = own / 2 + below / (2 k)    (own, at a leaf of the tree),
 
 and a pruned tree that reaches a node stops there with probability (own / 2) / average.
+
+Here k is the price of a choice. A cut that was chosen among k, because it suits the labels, must
+suit them k times as well: the best of k numbers with a mean of 1 has a mean of at most k. Without
+the price, forests learned from labels that are pure noise.
 
 Labels are taken to be known up to an error of variance ``noise_variance``: otherwise a node full of
 equal labels would have no variance.
 
 ``share`` of a node is the logit of the probability to stop. ``location``, ``precision`` (inverse of
-the squared scale) and ``degrees`` are the Student-t distribution. They depend on the tallies of the
-node and of its parent, so they are set when the parent's tally is known. A new row changes the
+the squared scale) and ``n_samples`` give the Student-t distribution. They depend on the tallies of
+the node and of its parent, so they are set when the parent's tally is known. A new row changes the
 nodes on its path and their siblings.
 """
 
@@ -40,17 +44,21 @@ PRIOR_COUNT = 0.25
 PRIOR_SHAPE = 1.5
 """Of the inverse gamma prior of its variance: worth twice as many labels. Above 1, so that every
 predictive variance is finite."""
+_MANY_WAYS = 17
+"""So many rows can be parted in more ways than the most candidates that a forest may have."""
 _LOG_TWO = math.log(2.0)
 _CONSTANT = 0.5 * math.log(PRIOR_COUNT) - math.lgamma(PRIOR_SHAPE)
 
 
 @kernel_methods
 class Pruned(NamedTuple):
-    """The label model of the default. The first two hyperparameters are the prior of the root."""
+    """The label model of the default. The first two numbers are the prior of the root."""
 
     prior_mean: float
     prior_scale: float
     noise_variance: float
+    n_choices: float = 1.0
+    """From how many cuts that of a node was chosen."""
 
     @classmethod
     def name(cls) -> str:
@@ -78,7 +86,7 @@ class Pruned(NamedTuple):
         if noise_variance is None:
             rounding = summary.resolution * summary.resolution / 12.0
             noise_variance = max(SMALLEST_NOISE * variance, rounding)
-        return cls(prior_mean, prior_scale, noise_variance)
+        return cls(prior_mean, prior_scale, noise_variance, float(summary.n_choices))
 
     @inner_kernel
     def set_time(self, nodes: Records, node: int) -> None:
@@ -90,11 +98,7 @@ class Pruned(NamedTuple):
 
     @inner_kernel
     def is_sound(self, record: Any) -> bool:
-        return bool(
-            2.0 < record.degrees < np.inf
-            and 0.0 < record.precision < np.inf
-            and not math.isnan(record.share)
-        )
+        return bool(0.0 < record.precision < np.inf and not math.isnan(record.share))
 
     @inner_kernel
     def stops_inside(self) -> bool:
@@ -129,9 +133,9 @@ class Pruned(NamedTuple):
         for e in range(n_exits):
             record = nodes[visited[exit_visit[e]]]
             locations[e] = record.location
-            degrees = np.float64(record.degrees)
+            degrees = 2.0 * PRIOR_SHAPE + record.n_samples
             squared_scale = 1.0 / record.precision
-            count = count_of(degrees)
+            count = PRIOR_COUNT + record.n_samples
             variance = squared_scale * (degrees / (degrees - 2.0))
             posterior_variances[e] = variance / (count + 1.0)
             branch_variances[e] = 0.0
@@ -139,43 +143,45 @@ class Pruned(NamedTuple):
             all_degrees[e] = degrees
 
 
-def count_in_python(degrees: Any) -> Any:
-    """Return what the mean of a node is worth in labels, from its degrees of freedom."""
-    return degrees - 2.0 * PRIOR_SHAPE + PRIOR_COUNT
-
-
-count_of = inner_kernel(count_in_python)
-
-
 @borrowing_kernel
 def set_children(model: Pruned, nodes: Records, tallies: Records, node: int) -> None:
     """Set the fields of a node's children, and of the node itself if it is the root."""
     tally = tallies[node]
-    noise_variance = model.noise_variance
     left = wide(nodes[node].left_child)
     tally.evidence_below = 0.0
+    tally.priced_below = 0.0
     if left != NO_CHILD:
         mean = tally.label_mean
         # The unbiased estimate: otherwise two labels, however far apart, look like two groups.
-        variance = tally.squared_deviation / (tally.n_samples - 1) + noise_variance
-        tally.evidence_below = _set_from_parent(
-            nodes, tallies, noise_variance, left, mean, variance
-        ) + _set_from_parent(nodes, tallies, noise_variance, left + 1, mean, variance)
+        variance = tally.squared_deviation / (tally.n_samples - 1) + model.noise_variance
+        for child in range(left, left + 2):
+            average, priced = _set_from_parent(model, nodes, tallies, child, mean, variance)
+            tally.evidence_below += average
+            tally.priced_below += priced
+        tally.priced_below -= _price(model.n_choices, tally.n_samples)
     if node == 0:
-        variance = 0.5 * model.prior_scale + noise_variance
-        _set_from_parent(nodes, tallies, noise_variance, wide(0), model.prior_mean, variance)
+        variance = 0.5 * model.prior_scale + model.noise_variance
+        _set_from_parent(model, nodes, tallies, wide(0), model.prior_mean, variance)
+
+
+@inner_kernel
+def _price(n_choices: float, n_samples: int) -> float:
+    """Return the logarithm of what a chosen cut costs: few rows can be parted in few ways."""
+    if n_choices > 1.0 and n_samples < _MANY_WAYS:
+        n_choices = min(n_choices, 2.0 ** (n_samples - 1) - 1.0)
+    return math.log(n_choices)
 
 
 @borrowing_kernel
 def _set_from_parent(
+    model: Pruned,
     nodes: Records,
     tallies: Records,
-    noise_variance: float,
     node: int,
     parent_mean: float,
     parent_variance: float,
-) -> float:
-    """Set the fields of one node; return the logarithm of its average over prunings.
+) -> tuple[float, float]:
+    """Set the fields of one node; return the logarithms of its averages over prunings.
 
     Factors that are the same for all prunings, powers of 2 pi, are left out.
     """
@@ -188,12 +194,12 @@ def _set_from_parent(
     deviation = tally.label_mean - parent_mean
     rate = prior_rate + 0.5 * (
         tally.squared_deviation
-        + n_samples * noise_variance
+        + n_samples * model.noise_variance
         + deviation * deviation * (PRIOR_COUNT * n_samples / count)
     )
     record.location = parent_mean + deviation * (n_samples / count)
     record.precision = shape * count / (rate * (count + 1.0))
-    record.degrees = np.float32(2.0 * shape)
+    record.n_samples = tally.n_samples
     own = (
         _CONSTANT
         + math.lgamma(shape)
@@ -203,8 +209,14 @@ def _set_from_parent(
     )
     if record.left_child == NO_CHILD:
         record.share = np.inf
-        return own
-    logit: float = own - tally.evidence_below
-    record.share = logit
-    # log(own / 2 + below / 2), from the larger of the two
-    return max(own, own - logit) + math.log1p(math.exp(-abs(logit))) - _LOG_TWO
+        return own, own
+    record.share = own - (tally.priced_below if node == 0 else tally.evidence_below)
+    return _log_mean(own, tally.evidence_below), _log_mean(own, tally.priced_below)
+
+
+@inner_kernel
+def _log_mean(first: float, second: float) -> float:
+    """Return the logarithm of the mean of two numbers, from their logarithms."""
+    larger = max(first, second)
+    log_mean: float = larger + math.log1p(math.exp(-abs(first - second))) - _LOG_TWO
+    return log_mean

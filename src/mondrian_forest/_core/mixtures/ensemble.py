@@ -68,7 +68,6 @@ def allocate_space(ensemble: Ensemble, n_rows: int) -> PredictionSpace:
     These are upper bounds: what is not written to takes no memory.
     """
     n_visits, n_exits = _most_visits_and_exits(ensemble, n_rows)
-    n_columns = padded_width(ensemble.boxes.shape[3])
 
     def integers(length: int) -> NDArray[np.int32]:
         return empty((length,), np.int32)
@@ -76,17 +75,6 @@ def allocate_space(ensemble: Ensemble, n_rows: int) -> PredictionSpace:
     def floats(length: int) -> NDArray[np.float64]:
         return empty((length,), np.float64)
 
-    box = np.empty((2, n_columns), np.float32)
-    box[0], box[1] = -np.inf, np.inf
-    walk = Walk(
-        rows=empty((n_rows, n_columns), np.float32),
-        numbers=integers(n_rows),
-        groups=empty((ensemble.depth + 2, 4), np.int64),
-        box=box,
-        outside=integers(n_rows + 1),
-        staying=floats(n_rows),
-        branching=floats(n_rows),
-    )
     exits = Exits(
         row=integers(n_exits),
         visit=integers(n_exits),
@@ -95,12 +83,28 @@ def allocate_space(ensemble: Ensemble, n_rows: int) -> PredictionSpace:
         distance=floats(n_exits),
     )
     return PredictionSpace(
-        walk,
+        allocate_walk(ensemble, n_rows),
         Visits(integers(n_visits), integers(n_visits)),
         exits,
         LabelScratch(Messages(floats(n_visits), floats(n_visits)), allocate_branches()),
         ExitComponents(*(floats(n_exits) for _ in range(5))),
         sums=empty((n_rows, 6), np.float64),
+    )
+
+
+def allocate_walk(ensemble: Ensemble, n_rows: int) -> Walk:
+    """Return arrays for the way of ``n_rows`` rows down any of the trees."""
+    n_columns = padded_width(ensemble.boxes.shape[3])
+    box = np.empty((2, n_columns), np.float32)
+    box[0], box[1] = -np.inf, np.inf
+    return Walk(
+        rows=empty((n_rows, n_columns), np.float32),
+        numbers=empty((n_rows,), np.int32),
+        groups=empty((ensemble.depth + 2, 4), np.int64),
+        box=box,
+        outside=empty((n_rows + 1,), np.int32),
+        staying=empty((n_rows,), np.float64),
+        branching=empty((n_rows,), np.float64),
     )
 
 

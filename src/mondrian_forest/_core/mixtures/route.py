@@ -56,7 +56,7 @@ def route(
     walk, visits, exits, _, _, _ = space
     visited, parents = visits
     moving, numbers, groups, _, _, _, _ = walk
-    _start_walk(rows, walk)
+    start_walk(rows, walk)
     n_groups = wide(1)
     n_visits = wide(0)
     n_exits = wide(0)
@@ -72,7 +72,7 @@ def route(
         parents[n_visits] = above
         parent_time = 0.0 if above < 0 else nodes[visited[above]].split_time
         duration = min(record.split_time, lifetime) - parent_time
-        n_outside = _find_outside_node(boxes, node, walk, start, stop)
+        n_outside = find_outside_node(boxes, node, walk, start, stop)
         if model.stops_inside():
             _note_branching(boxes, node, walk, n_outside, duration)
             probability = model.stop_probability(record)
@@ -86,7 +86,7 @@ def route(
         else:
             feature = wide(record.split_feature)
             middle = partition(moving, numbers, start, stop, feature, record.threshold)
-            n_groups = _add_groups(
+            n_groups = add_groups(
                 groups, n_groups, record.left_child, start, middle, stop, n_visits
             )
         n_visits += 1
@@ -94,7 +94,7 @@ def route(
 
 
 @inner_kernel
-def _start_walk(rows: NDArray[np.float32], walk: Walk) -> None:
+def start_walk(rows: NDArray[np.float32], walk: Walk) -> None:
     """Make one group of all rows, which meets the root."""
     moving, numbers, groups, box, _, staying, branching = walk
     for f in range(rows.shape[1], moving.shape[1]):
@@ -124,7 +124,7 @@ def _prefetch_children(nodes: Records, boxes: NDArray[np.float32], left_child: i
 
 
 @inner_kernel
-def _find_outside_node(
+def find_outside_node(
     boxes: NDArray[np.float32], node: int, walk: Walk, start: int, stop: int
 ) -> int:
     """Write down which rows are outside of a node's box; return their number."""
@@ -169,7 +169,7 @@ def _branch_off(
         n_exits += weight > NEGLIGIBLE_WEIGHT
         if staying[number] <= NEGLIGIBLE_WEIGHT:
             stop -= 1
-            _replace_row(moving, numbers, i, stop)
+            replace_row(moving, numbers, i, stop)
     return stop, n_exits
 
 
@@ -220,12 +220,12 @@ def _stop_inside(
         n_exits += weight > LIGHT
         if staying[number] <= LIGHT:
             stop -= 1
-            _replace_row(moving, numbers, i, stop)
+            replace_row(moving, numbers, i, stop)
     return stop, n_exits
 
 
 @inner_kernel
-def _replace_row(
+def replace_row(
     moving: NDArray[np.float32], numbers: NDArray[np.int32], i: int, other: int
 ) -> None:
     for f in range(moving.shape[1]):
@@ -251,7 +251,7 @@ def _end_in_leaf(
 
 
 @inner_kernel
-def _add_groups(
+def add_groups(
     groups: NDArray[np.int64],
     n_groups: int,
     left_child: int,

@@ -9,6 +9,9 @@ right shape. A ``Spread`` corrects both and keeps the mean:
   standard deviation. More than 1 gives lighter tails and clearer modes. Less than 1 suits places
   where the mean of the trees is far better than each tree.
 
+- The *surroundings* say how strange a row is. Far from the data the standard deviation is that of
+  all labels, whatever the factors on the data are.
+
 ``apply`` changes mixtures. ``record`` keeps what each held-out row says about factors and balances.
 ``learn`` chooses factors and balance from the record.
 """

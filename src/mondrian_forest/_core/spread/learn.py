@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..arrays.tree import Records
-from .apply import Spread, constant_spread
+from .apply import LEVELS, Spread, Surroundings, constant_spread
 from .record import BALANCES, DENSITY_FACTORS, FACTOR_STEP, FACTORS
 
 _MOST_KNOTS = 5
@@ -46,8 +46,6 @@ _HIGHEST_PRICE = 0.5
 """No factor is so small that it loses more log density than this, compared with the best one. If a
 few labels come as a complete surprise, coverage alone would make the distributions so narrow that
 the few labels lose more than all others gain."""
-_FAR = 1.05
-"""A standard deviation is beyond those of the record if it is so many times as large."""
 
 
 def learn_factors(record: Records) -> Spread:
@@ -71,9 +69,7 @@ def learn_factors(record: Records) -> Spread:
 def learn_spread(record: Records, far_deviation: float) -> Spread:
     """Return the spread that suits a record of at least one row.
 
-    ``far_deviation`` is the standard deviation of predictions far from all data. If it is beyond
-    those of the record, the factor there is at least 1: such a prediction is the distribution of
-    all labels, and averaging trees removes no error from it.
+    ``far_deviation`` is the standard deviation that the trees predict far from all data.
     """
     factors = learn_factors(record)
     change = np.log(factors.factor_at(record["deviation"])) - record["log_factor"]
@@ -88,14 +84,9 @@ def learn_spread(record: Records, far_deviation: float) -> Spread:
         groups = _groups(np.log(near["deviation"]))
         middle = np.median([_correction(intervals[group]) for group in groups])
         correction = np.clip(_correction(intervals), middle - _FROM_MIDDLE, middle + _FROM_MIDDLE)
-    deviation = factors.deviation
     factor = np.clip(factors.factor * math.exp(correction), FACTORS[0], FACTORS[-1])
-    # A quantile and not the maximum: a single row may be far from the data itself.
-    largest = max(np.quantile(record["deviation"], 0.99), (1.0 + 1e-6) * deviation[-1])
-    if factor[-1] < 1.0 and far_deviation > _FAR * largest:
-        deviation = np.concatenate((deviation, [largest, far_deviation]))
-        factor = np.concatenate((factor, [factor[-1], 1.0]))
-    return Spread(float(BALANCES[best]), deviation, factor)
+    surroundings = Surroundings(np.quantile(record["novelty"], LEVELS), far_deviation)
+    return Spread(float(BALANCES[best]), factors.deviation, factor, surroundings)
 
 
 def _groups(deviation: NDArray[np.float64]) -> list[NDArray[np.int64]]:

@@ -37,6 +37,8 @@ RECORD = np.dtype(
         [
             # The standard deviation of the prediction.
             ("deviation", np.float64),
+            # The novelty of the row.
+            ("novelty", np.float64),
             # The logarithm of the factor that was in use for a balance of 1.
             ("log_factor", np.float64),
             # By factor: the level of the central interval that ends at the label.
@@ -76,6 +78,7 @@ def from_columns(columns: NDArray[np.float64]) -> Records:
 def measure(
     mixture: Mixture,
     mean: NDArray[np.float64],
+    novelty: NDArray[np.float64],
     y: NDArray[np.float64],
     factors: Spread,
     record: Records,
@@ -85,6 +88,7 @@ def measure(
     ``factors`` is what ``learn_factors`` has found so far, for a balance of 1: balances are judged
     with these factors. Factors of the balance in use would favour that balance.
     """
+    record["novelty"] = novelty
     deviation = record["deviation"]
     _set_deviations(mixture, mean, deviation)
     record["log_factor"] = np.log(factors.factor_at(deviation))
