@@ -75,8 +75,7 @@ def grow_in_parts(rows, labels, sizes, growth, seed, most_rows, *, forgets_time=
             subtrees[block] = subtree, chosen[order]
     order = np.full(len(rows), -1, np.int32)
     grove = allocate_grove(1, *rows.shape, is_linked=False)
-    for field in ("evidence_below", "priced_below"):
-        grove.tallies[field] = np.nan  # as new memory may be
+    grove.tallies["log_gain"] = np.nan  # as new memory may be
     joining = Joining(top, grove.room(0), order)
     joining.add({}, leaf_rows)
     for block in top.blocks_of(CLOSED):

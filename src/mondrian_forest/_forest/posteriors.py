@@ -14,6 +14,7 @@ from .validation import is_number
 
 SMALLEST, LARGEST = 1e-50, 1e50
 """Bounds of given hyperparameters, within which no product of them overflows."""
+_POSITIVE = ("prior_scale", "prior_rate", "noise_variance")
 
 
 class Posterior(BaseEstimator):  # type: ignore[misc]
@@ -32,8 +33,8 @@ class Posterior(BaseEstimator):  # type: ignore[misc]
         """Raise a ValueError in one sentence for the first invalid hyperparameter."""
         if self.prior_mean is not None and not is_number(self.prior_mean):
             raise ValueError(f"prior_mean must be a number or None, got {self.prior_mean!r}.")
-        for name in self._names()[1:]:
-            value = getattr(self, name)
+        for name in _POSITIVE:
+            value = getattr(self, name, None)
             if value is not None and not (is_number(value) and SMALLEST <= float(value) <= LARGEST):
                 raise ValueError(
                     f"{name} must be None or a positive number, from {SMALLEST:g} to "
@@ -48,14 +49,10 @@ class Posterior(BaseEstimator):  # type: ignore[misc]
         if self.prior_mean is not None and not abs(float(self.prior_mean) - mean) < 1e145:
             raise ValueError(f"prior_mean is too far from y for float64, got {self.prior_mean!r}.")
 
-    def _names(self) -> list[str]:
-        """Return the numbers of the label model that can be given."""
-        return [name for name in self.model._fields if hasattr(self, name)]
-
     def estimate(self, summary: Summary) -> LabelModel:
         """Return the label model; hyperparameters that are not given follow from the labels."""
         self.check_labels(summary.labels)
-        values = {name: getattr(self, name) for name in self._names()}
+        values = {name: getattr(self, name) for name in self.model._fields}
         given = {name: float(value) for name, value in values.items() if value is not None}
         found = self.model.estimate(summary, **given)
         if not 1e-100 < found.prior_scale / found.noise_variance < 1e100:
@@ -161,6 +158,9 @@ class PrunedPosterior(Posterior):
     noise_variance : float, default=None
         Variance of the error with which labels are known. It keeps densities finite where labels
         repeat. None: a twelfth of the squared resolution of y, and at least 1e-5 of its variance.
+    prior_stop : float, default=None
+        Prior probability that a node is not cut, between 0 and 1. More makes trees smaller, which
+        suits labels that are mostly noise. None: learned from held-out rows.
     """
 
     model = Pruned
@@ -171,10 +171,19 @@ class PrunedPosterior(Posterior):
         prior_mean: float | None = None,
         prior_scale: float | None = None,
         noise_variance: float | None = None,
+        prior_stop: float | None = None,
     ) -> None:
         self.prior_mean = prior_mean
         self.prior_scale = prior_scale
         self.noise_variance = noise_variance
+        self.prior_stop = prior_stop
+
+    def check(self) -> None:
+        """Raise a ValueError in one sentence for the first invalid hyperparameter."""
+        super().check()
+        stop = self.prior_stop
+        if stop is not None and not (is_number(stop) and 0.0 < float(stop) < 1.0):
+            raise ValueError(f"prior_stop must be None or between 0 and 1, got {stop!r}.")
 
 
 CLASSES: dict[str, type[Posterior]] = {

@@ -12,14 +12,12 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from joblib import parallel_config
 from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
 from .._core.arrays.grove import Grove, linked
 from .._core.arrays.rng import random_states
 from .._core.arrays.tree import MOST_FEATURES
-from .._core.features import FARTHEST
 from .._core.growth import MOST_CANDIDATES, Growth
 from .._core.labels import LabelModel
 from .._core.labels.model import Summary
@@ -30,21 +28,19 @@ from .intake import Survey, label_moments, resolution_of, survey
 from .label_limits import LabelLimits, learn_limits, warn_of_limits
 from .mean_function import Trend, fit_trend
 from .parameters import Parameters
-from .posteriors import HierarchicalPosterior
-from .predict import predict_mean
+from .pruning import COIN
 from .scaling import MOST_ROWS as MOST_SCALING_ROWS
 from .scaling import Range, Scaling, blocks_of, learn_scaling
 from .state import ForestState, ensemble_of
 from .trees import extend_trees, sample_trees, with_most_evidence
-from .weights import MOST_ROWS as MOST_WEIGHING_ROWS
-from .weights import Predict, gains, learn_weights
+from .trials import Found, asks_for_trials, try_forests
+from .weights import MOST_ROWS as MOST_TRIAL_ROWS
 
 _MANY_ROWS = 50_000
 """From this many rows on, leaves of single rows do harm where labels are noisy, to the density and
 to the mean; without any noise the mean is better by 5% with them. RMSE and NLPD of 60,000 rows with
 2 and with 5 (`python -m benchmarks accuracy`): friedman1 without noise 0.085, -1.00 and 0.090,
 -1.00, with noise 5 0.737, 1.17 and 0.725, 1.12; flights of 2008 0.855, 0.81 and 0.842, 0.77."""
-_WEIGHING_TREES = 20
 
 Numbers = NDArray[np.int64]
 Rows = tuple[NDArray[Any], NDArray[np.float64]]
@@ -68,8 +64,8 @@ class Source(ABC):
         """Choose the rows from which a warp is learned."""
 
     @abstractmethod
-    def rows_for_weights(self, held: Numbers, random: np.random.Generator) -> Numbers:
-        """Choose the rows from which feature weights are learned; none that are held out."""
+    def rows_for_trials(self, held: Numbers, random: np.random.Generator) -> Numbers:
+        """Choose the rows that small forests are tried on; none that are held out."""
 
     @abstractmethod
     def fetch(self, *numbers: Numbers) -> None:
@@ -134,10 +130,10 @@ def fit(source: Source, parameters: Parameters, names: Any = None) -> ForestStat
 
     scaling_rows = source.rows_for_scaling(parameters, random)
     held = held_out.hold_out(n_rows, source.n_turns, random) if learns_spread else NO_ROWS
-    weighing_rows = NO_ROWS
-    if parameters.learns_weights and n_features > 1:
-        weighing_rows = source.rows_for_weights(held, random)
-    source.fetch(scaling_rows, held, weighing_rows)
+    trial_rows = NO_ROWS
+    if asks_for_trials(parameters, n_features):
+        trial_rows = source.rows_for_trials(held, random)
+    source.fetch(scaling_rows, held, trial_rows)
 
     limits, moments = LabelLimits(), seen.moments
     if parameters.robust:
@@ -153,10 +149,14 @@ def fit(source: Source, parameters: Parameters, names: Any = None) -> ForestStat
     trend = None
     if parameters.trend is not None:
         trend, moments = source.subtract_trend(held, seen.range)
-    scaling = replace(scaling, weights=_weights(source, parameters, scaling, weighing_rows, random))
-    model = parameters.posterior.estimate(
-        Summary(moments, n_features, resolution, growth.n_candidate_splits)
-    )
+    found = Found(_given_weights(parameters, n_features), COIN)
+    if len(trial_rows) > 0:
+        rows, labels = source.pick(trial_rows)
+        rows = scaling.in_units_of_range(rows)
+        found = try_forests(rows, labels, found.weights, parameters, random, _fit_rows)
+    scaling = replace(scaling, weights=found.weights)
+    summary = Summary(moments, n_features, resolution, found.prior_stop)
+    model = parameters.posterior.estimate(summary)
 
     source.use(scaling, held)
     grove, states, n_used = source.grow(growth, model, states)
@@ -235,65 +235,34 @@ def _given_spread(parameters: Parameters) -> Spread:
     return constant_spread(1.0 if parameters.spread is None else parameters.spread)
 
 
-def _weights(
-    source: Source,
-    parameters: Parameters,
-    scaling: Scaling,
-    chosen: Numbers,
-    random: np.random.Generator,
-) -> NDArray[np.float64]:
-    """Return the rate of each feature: given, learned on the chosen rows, or equal ones."""
-    n_features = len(scaling.weights)
+def _given_weights(parameters: Parameters, n_features: int) -> NDArray[np.float64]:
+    """Return the rate of each feature as it is given, or equal ones."""
     given = parameters.feature_weights
-    if given is not None:
-        if given.shape != (n_features,):
-            raise ValueError(
-                f"feature_weights must have one number for each of the {n_features} features, "
-                f"got shape {given.shape}."
-            )
-        return np.asarray(given / given.mean())
-    if len(chosen) == 0:
+    if given is None:
         return np.ones(n_features)
-    rows, labels = source.pick(chosen)
-    return weights_of(scaling.in_units_of_range(rows), labels, parameters, random)
+    if given.shape != (n_features,):
+        raise ValueError(
+            f"feature_weights must have one number for each of the {n_features} features, "
+            f"got shape {given.shape}."
+        )
+    return np.asarray(given / given.mean())
 
 
-def weights_of(
+def _fit_rows(
+    rows: NDArray[np.float64], labels: NDArray[np.float64], parameters: Parameters
+) -> ForestState:
+    return fit(ArrayRows(rows, labels, parameters.n_jobs), parameters)
+
+
+def tried(
     rows: NDArray[np.float64],
     labels: NDArray[np.float64],
+    weights: NDArray[np.float64],
     parameters: Parameters,
     random: np.random.Generator,
-) -> NDArray[np.float64]:
-    """Learn the rate of each feature, from rows in units of the feature range."""
-    posterior = parameters.posterior
-    if isinstance(posterior, HierarchicalPosterior):
-        posterior = HierarchicalPosterior(
-            **posterior.get_params() | {"hyperparameters": "heuristic"}
-        )
-    small = replace(
-        parameters,
-        n_estimators=min(parameters.n_estimators, _WEIGHING_TREES),
-        posterior=posterior,
-        learns_weights=False,
-        spread=1.0,
-        robust=False,
-        trend=None,
-        feature_range=(0.0, 1.0),
-    )
-
-    def learn(
-        weights: NDArray[np.float64], rows: NDArray[np.float64], labels: NDArray[np.float64]
-    ) -> tuple[Predict, NDArray[np.float64]]:
-        chosen = replace(small, feature_weights=weights, random_state=int(random.integers(2**31)))
-        state = fit(ArrayRows(rows, labels, parameters.n_jobs), chosen)
-        trees = [state.grove.tree(number) for number in range(state.grove.n_trees)]
-        return (
-            lambda table: predict_mean(state, table, parameters.n_jobs),
-            gains(trees, rows.shape[1]),
-        )
-
-    with parallel_config("threading"):  # these are too small to be worth sending elsewhere
-        return learn_weights(np.clip(rows, -FARTHEST, FARTHEST), labels, learn, random)
+) -> Found:
+    """Return what small forests tell about the rows of a stream."""
+    return try_forests(rows, labels, weights, parameters, random, _fit_rows)
 
 
 class ArrayRows(Source):
@@ -323,9 +292,9 @@ class ArrayRows(Source):
             return np.arange(n_rows)
         return np.sort(random.choice(n_rows, MOST_SCALING_ROWS, replace=False))
 
-    def rows_for_weights(self, held: Numbers, random: np.random.Generator) -> Numbers:
+    def rows_for_trials(self, held: Numbers, random: np.random.Generator) -> Numbers:
         free = np.setdiff1d(np.arange(len(self._table)), held)
-        return random.choice(free, min(len(free), MOST_WEIGHING_ROWS), replace=False)
+        return random.choice(free, min(len(free), MOST_TRIAL_ROWS), replace=False)
 
     def fetch(self, *numbers: Numbers) -> None:
         """Do nothing: they are here."""

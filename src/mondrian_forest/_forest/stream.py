@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._core.arrays.memory import enlarge
+from .._core.labels import Pruned
 from .._core.labels.model import Summary
 from .._core.moments import merge_samples
 from .held_out import EVERY, FEWEST_ROWS, learn_from_held_out
@@ -25,15 +26,17 @@ from .intake import Survey, label_moments, resolution_of
 from .label_limits import learn_limits, warn_of_limits
 from .parameters import Parameters
 from .posteriors import Posterior, posterior_for
-from .recipe import review_at, weights_of
+from .pruning import COIN
+from .recipe import review_at, tried
 from .scaling import WIDEST
 from .state import ForestState, Unfinished
 from .trees import finish, resampled, seeks_evidence, with_most_evidence, with_own_trees
-from .weights import MOST_ROWS as MOST_WEIGHING_ROWS
+from .trials import asks_for_trials, learns_pruning
+from .weights import MOST_ROWS as MOST_TRIAL_ROWS
 
-_WEIGHTS_AT = (50, 200, 800, 3200)
-"""Numbers of rows at which feature weights are learned again. The next one would exceed the number
-of rows that they are learned from."""
+_TRIALS_AT = (50, 200, 800, 3200)
+"""Numbers of rows at which feature weights and pruning are learned again. The next one would exceed
+the number of rows that they are learned from."""
 _LOGGER = logging.getLogger("mondrian_forest")
 
 
@@ -71,8 +74,8 @@ def learn(
     if is_due:
         state, is_changed = _reviewed(state, posterior, robust=parameters.robust)
         must_resample |= is_changed
-    if _must_reweigh(state, parameters, begin, end):
-        state = _reweighed(state, parameters)
+    if _must_try_again(state, parameters, begin, end):
+        state = _tried_again(state, parameters)
         must_resample = True
     if must_resample:
         state = resampled(state, n_jobs)
@@ -151,7 +154,7 @@ def _reviewed(
             state.label_moments,
             state.n_features,
             state.resolution,
-            state.growth.n_candidate_splits,
+            getattr(state.model, "prior_stop", COIN),
         )
     )
     state = state.but(model=model, review_at=review_at(state.label_moments.n_samples))
@@ -171,24 +174,26 @@ def _with_limited_labels(state: ForestState) -> tuple[ForestState, bool]:
     return state.but(labels=labels, label_moments=label_moments(learned)), True
 
 
-def _must_reweigh(state: ForestState, parameters: Parameters, begin: int, end: int) -> bool:
+def _must_try_again(state: ForestState, parameters: Parameters, begin: int, end: int) -> bool:
     return (
-        parameters.learns_weights
-        and state.n_features > 1
+        asks_for_trials(parameters, state.n_features)
         and bool(np.all(state.scaling.weights > 0.0))  # else they were given, when it was fitted
-        and any(begin < number <= end for number in _WEIGHTS_AT)
+        and any(begin < number <= end for number in _TRIALS_AT)
     )
 
 
-def _reweighed(state: ForestState, parameters: Parameters) -> ForestState:
-    """Learn the feature weights from the rows seen so far, and rescale these."""
+def _tried_again(state: ForestState, parameters: Parameters) -> ForestState:
+    """Learn feature weights and pruning from the rows seen so far, and rescale these."""
     random = np.random.default_rng(state.random_states[0].tolist())
     n_rows = state.n_rows
-    chosen = random.choice(n_rows, min(n_rows, MOST_WEIGHING_ROWS), replace=False)
+    chosen = random.choice(n_rows, min(n_rows, MOST_TRIAL_ROWS), replace=False)
     rows = state.scaling.unweighted(state.rows[chosen])
-    weights = weights_of(rows, state.labels[chosen], parameters, random)
-    scaling, moved = state.scaling.reweighed(weights, state.rows, n_rows)
-    return state.but(scaling=scaling, rows=moved)
+    found = tried(rows, state.labels[chosen], state.scaling.weights, parameters, random)
+    scaling, moved = state.scaling.reweighed(found.weights, state.rows, n_rows)
+    state = state.but(scaling=scaling, rows=moved)
+    if learns_pruning(parameters) and isinstance(state.model, Pruned):
+        state = state.but(model=state.model._replace(prior_stop=found.prior_stop))
+    return state
 
 
 def _told_of_rescaling(state: ForestState) -> ForestState:

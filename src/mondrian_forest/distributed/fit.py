@@ -35,7 +35,7 @@ from .._forest.sharing import with_state
 from .._forest.state import ForestState
 from .._forest.trees import extend_trees, with_own_trees
 from .._forest.validation import check_integer
-from .._forest.weights import MOST_ROWS as MOST_WEIGHING_ROWS
+from .._forest.weights import MOST_ROWS as MOST_TRIAL_ROWS
 from ..forest import MondrianForestRegressor
 from . import tasks
 from .collections import Client, Table, cluster_told, dask, find_client, open_table
@@ -161,11 +161,11 @@ class ClusterRows(Source):
         n_rows = sum(self._lengths)
         return np.arange(0, n_rows, -(-n_rows // _SAMPLED_ROWS))
 
-    def rows_for_weights(self, held: Numbers, random: np.random.Generator) -> Numbers:
+    def rows_for_trials(self, held: Numbers, random: np.random.Generator) -> Numbers:
         n_rows = sum(self._lengths)
-        drawn = random.choice(n_rows, min(n_rows, 2 * MOST_WEIGHING_ROWS), replace=False)
+        drawn = random.choice(n_rows, min(n_rows, 2 * MOST_TRIAL_ROWS), replace=False)
         free = np.setdiff1d(drawn, held)
-        return random.choice(free, min(len(free), MOST_WEIGHING_ROWS), replace=False)
+        return random.choice(free, min(len(free), MOST_TRIAL_ROWS), replace=False)
 
     def fetch(self, *numbers: Numbers) -> None:
         """Fetch all that is asked for in one pass."""

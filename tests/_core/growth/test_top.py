@@ -31,7 +31,7 @@ def test_the_tree_is_sound_and_does_not_depend_on_the_parts(
             np.testing.assert_array_equal(tree.nodes[name], trees[0][1].nodes[name])
         np.testing.assert_array_equal(tree.boxes, trees[0][1].boxes)
         np.testing.assert_array_equal(np.sort(order), np.arange(30))
-        assert (tree.tallies["evidence_below"] == 0.0).all()
+        assert (tree.tallies["log_gain"] == 0.0).all()
 
 
 def test_reports_of_parts_join_to_that_of_all_rows():

@@ -159,7 +159,7 @@ def _are_tallies_right(nodes: Records, tallies: Records, heights: NDArray[np.int
             return False
         if not (math.isfinite(tally.label_mean) and 0.0 <= tally.squared_deviation < np.inf):
             return False
-        if not (math.isfinite(tally.evidence_below) and math.isfinite(tally.priced_below)):
+        if not math.isfinite(tally.log_gain):
             return False
     return True
 

@@ -51,8 +51,7 @@ TALLY = np.dtype(
             ("height", np.int32),
             ("label_mean", np.float64),
             ("squared_deviation", np.float64),
-            ("evidence_below", np.float64),
-            ("priced_below", np.float64),
+            ("log_gain", np.float64),
         ],
     )
 )
@@ -61,7 +60,7 @@ TALLY = np.dtype(
 class Tree(NamedTuple):
     """A Mondrian tree; see the notation table of ``_core``.
 
-    Per node: 46 bytes, 8 bytes for each feature, and 44 bytes that prediction does without.
+    Per node: 46 bytes, 8 bytes for each feature, and 36 bytes that prediction does without.
     """
 
     nodes: Records

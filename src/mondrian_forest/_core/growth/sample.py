@@ -164,8 +164,7 @@ def _set_unsampled(
     tally.first_row = start
     tally.n_samples = stop - start
     tally.height = 0
-    tally.evidence_below = 0.0
-    tally.priced_below = 0.0
+    tally.log_gain = 0.0
 
 
 @inner_kernel

@@ -406,8 +406,7 @@ def _unpack(subtree: Subtree, root: int, first_node: int, first_row: int, tree: 
         j = waiting[n_waiting]
         node, tally = nodes[j], tallies[j]
         tally.first_row = first_row
-        tally.evidence_below = 0.0
-        tally.priced_below = 0.0
+        tally.log_gain = 0.0
         if not is_leaf[number]:
             node.left_child = n_nodes
             node.split_feature = feature[n_inner]

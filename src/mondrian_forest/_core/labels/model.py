@@ -32,8 +32,8 @@ class Summary(NamedTuple):
     n_features: int
     resolution: float
     """The smallest difference of two labels; labels are rounded to multiples of it."""
-    n_choices: int = 1
-    """From how many cuts that of a node is chosen."""
+    prior_stop: float = 0.5
+    """How probable it is that a cut says nothing, as far as the rows have told."""
 
     def variance_about(self, mean: float) -> float:
         """Return the mean squared deviation of the labels from ``mean``; 1 if that is zero.
