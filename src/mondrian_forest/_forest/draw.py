@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -149,7 +150,7 @@ def _draw_node_means(
     return means
 
 
-_DRAWS = {
+_DRAWS: dict[type[Any], Callable[..., Values]] = {
     Empirical: _empirical_draw,
     Hierarchical: _hierarchical_draw,
     Pruned: _pruned_draw,

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .._core.features import FARTHEST
 from .._core.mixtures.collect import predict_mixture
 from .._core.mixtures.ensemble import Ensemble
-from .._core.mixtures.novelty import predict_novelty
+from .._core.mixtures.neighbours import LabelMemory, find_neighbours
+from .._core.moments import Moments
 from .._core.spread.apply import Spread
 from .._core.spread.learn import learn_factors, learn_spread
 from .._core.spread.record import RECORD, measure
@@ -63,47 +63,48 @@ def no_record() -> NDArray[Any]:
 def learn_from_held_out(
     ensemble: Ensemble,
     record: NDArray[Any],
-    rows: NDArray[np.float32],
-    labels: NDArray[np.float64],
+    memory: LabelMemory | None,
+    held: tuple[NDArray[np.float32], NDArray[np.float64]],
+    all_labels: Moments,
     n_jobs: int | None,
 ) -> tuple[Spread, NDArray[Any]]:
     """Return the spread that suits rows which the trees have not learned, and the longer record.
 
-    ``record`` is that of earlier rows; the oldest ones are forgotten.
+    ``record`` is that of earlier rows; the oldest ones are forgotten. ``memory`` has the labels of
+    the trees, and ``held`` are the rows and their labels. ``all_labels`` are the
+    moments of all labels, which forecasts have far from the data.
     """
+    rows, labels = held
     rows = np.ascontiguousarray(rows[-MOST_ROWS:])
     labels = np.ascontiguousarray(labels[-MOST_ROWS:])
     found = record
     # Balances are judged with the factors that are known, and at first none are: hence twice.
     for _ in range(1 if len(record) > 0 else 2):
-        new = _measured(ensemble, rows, labels, learn_factors(found), n_jobs)
+        new = _measured(ensemble, memory, (rows, labels), learn_factors(found), n_jobs)
         found = np.concatenate((record, new))[-MOST_ROWS:]
-    return learn_spread(found, _far_deviation(ensemble)), found
-
-
-def _far_deviation(ensemble: Ensemble) -> float:
-    """Return the standard deviation that the trees predict far from all rows."""
-    far = np.full((1, ensemble.boxes.shape[-1]), FARTHEST, dtype=np.float32)
-    moments, _ = predict_mixture(ensemble, far)
-    return math.sqrt(float(np.sum(moments[1:])))
+    variance = all_labels.squared_deviation / all_labels.n_samples
+    far_deviation = math.sqrt(max(variance, ensemble.model.noise_variance))
+    return learn_spread(found, far_deviation), found
 
 
 def _measured(
     ensemble: Ensemble,
-    rows: NDArray[np.float32],
-    labels: NDArray[np.float64],
+    memory: LabelMemory | None,
+    held: tuple[NDArray[np.float32], NDArray[np.float64]],
     factors: Spread,
     n_jobs: int | None,
 ) -> NDArray[Any]:
     """Return the record of rows, of what the trees predict for them, and of their labels."""
+    rows, labels = held
+    least = math.sqrt(ensemble.model.noise_variance)
     parts = slices(len(rows), _BLOCK)
     record = np.empty(len(rows), RECORD)
 
     def measure_part(number: int) -> None:
         part = parts[number]
         moments, mixture = predict_mixture(ensemble, rows[part])
-        novelty = predict_novelty(ensemble, rows[part])
-        measure(mixture, moments.mean, novelty, labels[part], factors, record[part])
+        near = find_neighbours(ensemble, rows[part], memory)
+        measure(mixture, moments.mean, near, labels[part], factors, least, record[part])
 
     in_threads(measure_part, len(parts), n_jobs)
     return record

@@ -15,6 +15,7 @@ files. Format 1:
 ``tallies``          records of type ``TALLY`` as bytes; without rows, those of the roots alone
 ``row_numbers``      which rows the leaves hold
 ``rows``, ``labels`` training rows as the trees see them, and their labels; empty without rows
+``ordered_labels``   labels in the order of each tree, where rows are left out and labels needed
 ``random_states``    the random stream of each tree
 ``feature_range``    lower and upper ends of the range that is mapped to [0, 1]
 ``knots``            values and coordinates of the points of a warp; empty without one
@@ -47,6 +48,7 @@ from .._core.labels import MODELS, Hierarchical, LabelModel
 from .._core.labels.model import are_sound
 from .._core.moments import Moments
 from .._core.spread.apply import LEVELS, Spread, Surroundings
+from .._core.spread.blend import Blend
 from .._core.spread.record import RECORD_WIDTH, from_columns, to_columns
 from .._version import __version__
 from ..io.container import (
@@ -75,6 +77,7 @@ DTYPES = {
     "row_numbers": "I32",
     "rows": "F32",
     "labels": "F64",
+    "ordered_labels": "F64",
     "random_states": "U64",
     "feature_range": "F64",
     "knots": "F64",
@@ -161,6 +164,7 @@ def _pack(state: ForestState) -> tuple[dict[str, Any], Arrays]:
         "label_limits": _to_json("label_limits", list(state.label_limits)),
         "balance": state.spread.balance,
         "far_deviation": None if around is None else around.far_deviation,
+        "blend": None if state.spread.blend is None else list(state.spread.blend),
         "resolution": state.resolution,
         "review_at": state.review_at,
         "has_rescaled": state.has_rescaled,
@@ -176,6 +180,7 @@ def _pack(state: ForestState) -> tuple[dict[str, Any], Arrays]:
         "row_numbers": grove.row_numbers,
         "rows": state.rows[:n_stored],
         "labels": state.labels[:n_stored],
+        "ordered_labels": state.ordered_labels,
         "random_states": state.random_states,
         "feature_range": np.stack(state.scaling.range),
         "knots": np.empty((2, 0, 0)) if warp is None else np.stack(warp[:2]),
@@ -211,6 +216,8 @@ def _unpack(header: dict[str, Any], arrays: Arrays, *, mapped: bool) -> ForestSt
     )
     fault = fault_of_trees(grove, rows, n_rows, model, reads_boxes=not mapped)
     require(not fault, fault)
+    has_labels = len(rows) > 0 or len(arrays["ordered_labels"]) > 0
+    require(has_labels or header["blend"] is None, "the labels are missing")
     likelihoods = arrays["log_likelihoods"]
     return ForestState(
         feature_names=_unpack_names(header["feature_names"], len(arrays["feature_weights"])),
@@ -227,6 +234,7 @@ def _unpack(header: dict[str, Any], arrays: Arrays, *, mapped: bool) -> ForestSt
         n_rows=n_rows,
         rows=rows,
         labels=arrays["labels"],
+        ordered_labels=arrays["ordered_labels"],
         random_states=arrays["random_states"],
         label_moments=_unpack_moments(header["label_moments"]),
         label_limits=_unpack_limits(header["label_limits"]),
@@ -252,6 +260,7 @@ def _check_shapes(
     learns = len(arrays["rows"]) > 0
     n_stored = n_rows if learns else 0
     n_warped = n_features if len(arrays["knot_counts"]) else 0
+    keeps_labels = not learns and len(arrays["ordered_labels"]) > 0
     has_likelihoods = not learns and isinstance(model, Hierarchical)
     shapes = {
         "sizes": (n_trees,),
@@ -259,6 +268,7 @@ def _check_shapes(
         "row_numbers": (n_trees, n_stored),
         "rows": (n_stored, n_features),
         "labels": (n_stored,),
+        "ordered_labels": (n_trees, n_rows) if keeps_labels else (0, 0),
         "random_states": (n_trees, 4),
         "feature_range": (2, n_features),
         "feature_weights": (n_features,),
@@ -417,7 +427,12 @@ def _unpack_spread(
         and np.all(np.diff(deviation) > 0.0),
         "the array 'spread' is wrong",
     )
-    return Spread(float(balance), deviation, factor, surroundings)
+    blend = None
+    if header["blend"] is not None:
+        share, bandwidth = header["blend"]
+        blend = Blend(_number(share, _POSITIVE), _number(bandwidth, _POSITIVE))
+        require(blend.share < 1.0, "a number is out of range")
+    return Spread(float(balance), deviation, factor, surroundings, blend)
 
 
 def _unpack_warp(points: NDArray[np.float64], counts: NDArray[np.int64]) -> Warp | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 
 from .._core.mixtures.collect import predict_mixture
 from .._core.mixtures.mixture import Mixture
-from .._core.mixtures.novelty import predict_novelty
+from .._core.mixtures.neighbours import find_neighbours
 from .._core.mixtures.reduce import (
     ForestMoments,
     average_part,
@@ -21,6 +22,7 @@ from .._core.mixtures.reduce import (
 )
 from .._core.mixtures.route import find_leaves
 from .._core.spread.apply import stretch
+from .._core.spread.blend import blend_labels
 from .parallel import (
     FEWEST_ROWS_FOR_THREADS,
     Run,
@@ -45,14 +47,16 @@ def predict_mean_and_std(
     state: ForestState, table: Table, n_jobs: int | None
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return the predictive means and standard deviations of rows."""
+    if state.spread.blend is not None:
+        found = _blended_moments(state, table, n_jobs)
+        return found.mean, _deviation(found)
     found = _tree_moments(state, table, n_jobs)
     std = _deviation(found)
-    with threads(n_threads_for(len(table), n_jobs)) as run:
+    std *= state.spread.factor_at(std)
+    n_threads = n_threads_for(len(table), n_jobs)
+    with threads(n_threads) as run:
         for rows in slices(len(table), _LARGEST_BLOCK):
-            coordinates = state.scaling.apply(table[rows])
-            std[rows] = _widths(
-                state, coordinates, std[rows], n_threads_for(len(table), n_jobs), run
-            )
+            std[rows] = _widths(state, state.scaling.apply(table[rows]), std[rows], n_threads, run)
     if state.trend is not None:
         found.mean[:] += state.trend.at(table)
     return found.mean, std
@@ -64,7 +68,9 @@ def predict_novelties(state: ForestState, table: Table, n_jobs: int | None) -> N
     n_threads = n_threads_for(len(table), n_jobs)
     with threads(n_threads) as run:
         found = [
-            predict_novelty(ensemble, state.scaling.apply(table[rows]), n_threads, run)
+            find_neighbours(
+                ensemble, state.scaling.apply(table[rows]), None, n_threads, run
+            ).novelty
             for rows in slices(len(table), _LARGEST_BLOCK)
         ]
     return np.concatenate(found)
@@ -78,29 +84,60 @@ def _deviation(moments: ForestMoments) -> NDArray[np.float64]:
 def _widths(
     state: ForestState,
     rows: NDArray[np.float32],
-    deviation: NDArray[np.float64],
+    usual: NDArray[np.float64],
     n_threads: int,
     run: Run,
 ) -> NDArray[np.float64]:
-    """Return the standard deviations that are forecast, from those that the trees predict."""
-    spread = state.spread
-    if spread.surroundings is None:
-        return spread.factor_at(deviation) * deviation
+    """Return the standard deviations that are forecast, given those without novelty."""
+    surroundings = state.spread.surroundings
+    if surroundings is None:
+        return usual
     ensemble = state.ensemble()
-    novelty = predict_novelty(ensemble, rows, n_threads, run)
+    novelty = find_neighbours(ensemble, rows, None, n_threads, run).novelty
     low, high = ensemble.boxes[0, 0]
     inside = np.clip(rows, low, high)
     is_outside = np.any(inside != rows, axis=1)
     if is_outside.any():
-        deviation = deviation.copy()
-        deviation[is_outside] = _deviation(
-            predict_moments(ensemble, inside[is_outside], n_threads, run)
-        )
-    return spread.width_at(deviation, novelty, spread.surroundings)
+        usual = usual.copy()
+        usual[is_outside] = _usual_deviation(state, inside[is_outside], n_threads, run)
+    return surroundings.width_at(usual, novelty)
+
+
+def _usual_deviation(
+    state: ForestState, rows: NDArray[np.float32], n_threads: int, run: Run
+) -> NDArray[np.float64]:
+    """Return the standard deviations of forecasts that do not look at the novelty."""
+    if state.spread.blend is not None:
+        return _deviation(_usual_forecast(state, rows, n_threads, run)[0])
+    deviation = _deviation(predict_moments(state.ensemble(), rows, n_threads, run))
+    return state.spread.factor_at(deviation) * deviation
+
+
+def _usual_forecast(
+    state: ForestState, rows: NDArray[np.float32], n_threads: int, run: Run
+) -> tuple[ForestMoments, Mixture]:
+    """Forecast without looking at the novelty."""
+    ensemble, spread = state.ensemble(), state.spread
+    moments, mixture = predict_mixture(ensemble, rows, n_threads, run)
+    factor = spread.factor_at(_deviation(moments))
+    if spread.balance != 1.0 or np.any(factor != 1.0):
+        moments = stretch(mixture, moments, spread.balance, factor)
+    if spread.blend is not None:
+        labels = find_neighbours(ensemble, rows, state.label_memory(), n_threads, run).labels
+        least = math.sqrt(state.model.noise_variance)
+        moments, mixture = blend_labels(mixture, moments, labels, spread.blend, least)
+    return moments, mixture
+
+
+def _blended_moments(state: ForestState, table: Table, n_jobs: int | None) -> ForestMoments:
+    """Return the moments of distributions, where the trees alone do not tell them."""
+    return join_moments([moments for moments, _ in predict_blocks(state, table, n_jobs)])
 
 
 def predict_mean(state: ForestState, table: Table, n_jobs: int | None) -> NDArray[np.float64]:
-    """Return the predictive means of rows, which the spread leaves as they are."""
+    """Return the predictive means of rows. Only a blend changes those of the trees."""
+    if state.spread.blend is not None:
+        return _blended_moments(state, table, n_jobs).mean
     mean = _tree_moments(state, table, n_jobs).mean
     if state.trend is not None:
         mean[:] += state.trend.at(table)
@@ -142,11 +179,11 @@ def predict_blocks(
         for rows in slices(len(table), _largest_block(max(1, largest), ensemble.depth)):
             block = table[rows]
             coordinates = state.scaling.apply(block)
-            moments, mixture = predict_mixture(ensemble, coordinates, n_threads, run)
-            if not state.spread.changes_nothing():
-                deviation = _deviation(moments)
-                factor = _widths(state, coordinates, deviation, n_threads, run) / deviation
-                moments = stretch(mixture, moments, state.spread.balance, factor)
+            moments, mixture = _usual_forecast(state, coordinates, n_threads, run)
+            if state.spread.surroundings is not None:
+                usual = _deviation(moments)
+                width = _widths(state, coordinates, usual, n_threads, run)
+                moments = stretch(mixture, moments, 1.0, width / usual)
             if state.trend is not None:
                 trend = state.trend.at(block)
                 moments.mean[:] += trend

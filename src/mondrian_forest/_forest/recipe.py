@@ -21,6 +21,7 @@ from .._core.arrays.tree import MOST_FEATURES
 from .._core.growth import MOST_CANDIDATES, Growth
 from .._core.labels import LabelModel
 from .._core.labels.model import Summary
+from .._core.mixtures.neighbours import LabelMemory, label_memory
 from .._core.moments import Moments
 from .._core.spread.apply import Spread, constant_spread
 from . import held_out
@@ -111,6 +112,10 @@ class Source(ABC):
         The last number is that of the rows in use.
         """
 
+    def label_memory(self, grove: Grove) -> LabelMemory | None:  # noqa: ARG002
+        """Return where the labels in the trees are, if they are at hand."""
+        return None
+
     @abstractmethod
     def join_held(self, state: ForestState) -> ForestState:
         """Return the state with the rows that are kept; those held out have joined the trees."""
@@ -170,7 +175,12 @@ def fit(source: Source, parameters: Parameters, names: Any = None) -> ForestStat
                 source.hold_out(others)
                 grove, states, n_used = source.grow(growth, model, states)
             spread, record = held_out.learn_from_held_out(
-                ensemble_of(grove, growth, model), record, *source.held(), parameters.n_jobs
+                ensemble_of(grove, growth, model),
+                record,
+                source.label_memory(grove),
+                source.held(),
+                moments,
+                parameters.n_jobs,
             )
         if len(held) > held_out.FEW * n_rows:
             source.hold_out(NO_ROWS)
@@ -186,6 +196,7 @@ def fit(source: Source, parameters: Parameters, names: Any = None) -> ForestStat
         n_rows=n_used,
         rows=np.empty((0, n_features), np.float32),
         labels=np.empty(0),
+        ordered_labels=np.empty((0, 0)),
         random_states=states,
         label_moments=moments,
         label_limits=limits,
@@ -347,6 +358,9 @@ class ArrayRows(Source):
         n_used = len(self._rows) - self._n_held
         grove = sample_trees(self._rows, self._labels, n_used, growth, model, states, self._n_jobs)
         return grove, states, n_used
+
+    def label_memory(self, grove: Grove) -> LabelMemory:
+        return label_memory(grove, self._labels)
 
     def join_held(self, state: ForestState) -> ForestState:
         state = state.but(rows=self._rows, labels=self._labels, n_rows=len(self._rows))

@@ -69,7 +69,7 @@ class Scaling:
         with np.errstate(over="ignore"):
             unit = 1.0 if np.all(np.isfinite(high - low)) else 0.5
         width = unit * high - unit * low
-        width[width == 0.0] = unit
+        width = np.where(width == 0.0, unit * unit_of_constant(low), width)
         with np.errstate(divide="ignore", over="ignore"):
             width /= self.weights  # a feature of weight zero is everywhere at zero
         return unit, unit * low, width
@@ -281,14 +281,25 @@ def learn_warp(table: NDArray[Any]) -> Warp:
     return Warp(knots, places, counts)
 
 
+def unit_of_constant(value: ArrayLike) -> NDArray[np.float64]:
+    """Return the unit of a feature that always has the same value: its size, and 1 for zero.
+
+    Then it does not matter in which unit the feature is measured.
+    """
+    size = np.abs(value)
+    return np.where(size > 0.0, size, 1.0)
+
+
 def _one_unit(usual: float, values: NDArray[Any]) -> NDArray[np.float64]:
     """Return the ends of the unit of a feature that nearly always has the same value.
 
     Its length is the median distance of the other values from the usual one. For a rare flag that
-    is the height of the flag.
+    is the height of the flag. If there are no other values, see ``unit_of_constant``.
     """
     others = values[values != usual].astype(np.float64)
-    with np.errstate(over="ignore"):
-        unit = float(np.median(np.abs(others - usual))) if len(others) > 0 else 1.0
+    unit = float(unit_of_constant(usual))
+    if len(others) > 0:
+        with np.errstate(over="ignore"):
+            unit = float(np.median(np.abs(others - usual)))
     unit = min(max(unit, 4.0 * float(np.spacing(abs(usual))), 1e-300), 1e307)
     return np.array([usual, usual + unit] if usual < 1e308 else [usual - unit, usual])

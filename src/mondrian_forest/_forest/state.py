@@ -18,6 +18,7 @@ from .._core.growth import Growth
 from .._core.growth.learn import log_likelihood
 from .._core.labels import Hierarchical, LabelModel
 from .._core.mixtures.ensemble import Ensemble
+from .._core.mixtures.neighbours import NO_LABELS, LabelMemory, label_memory, order_labels
 from .._core.moments import Moments
 from .._core.spread.apply import Spread
 from .label_limits import LabelLimits
@@ -59,6 +60,8 @@ class ForestState:
     """Their coordinates, with room for more; empty in a frozen forest."""
     labels: NDArray[np.float64]
     """What the trees learn: labels within their limits, less the trend."""
+    ordered_labels: NDArray[np.float64]
+    """The labels in the order of each tree, where rows have been dropped and labels are needed."""
     random_states: NDArray[np.uint64]
     """The random stream of each tree."""
     label_moments: Moments
@@ -103,6 +106,12 @@ class ForestState:
         """Return all that prediction needs of the trees."""
         return ensemble_of(self.grove, self.growth, self.model)
 
+    def label_memory(self) -> LabelMemory | None:
+        """Return where the labels in the trees are, if they are at hand."""
+        if len(self.ordered_labels) > 0:
+            return NO_LABELS._replace(ordered=self.ordered_labels)
+        return None if self.is_frozen else label_memory(self.grove, self.labels)
+
     def find_log_likelihoods(self) -> NDArray[np.float64] | None:
         """Return the log density of the labels given each tree; the paper's model only."""
         grove, model = self.grove, self.model
@@ -114,7 +123,10 @@ class ForestState:
         """Return the state without the rows, and without all that only learning needs."""
         if self.is_frozen:
             return self
+        memory = self.label_memory()
         dropped = self.dropping_rows(without_rows(self.grove))
+        if self.spread.blend is not None and memory is not None:
+            dropped = dropped.but(ordered_labels=order_labels(self.ensemble(), memory))
         return dropped.but(log_likelihoods=self.find_log_likelihoods())
 
     def dropping_rows(self, grove: Grove) -> ForestState:

@@ -112,8 +112,9 @@ def _with_current_spread(
     spread, record = learn_from_held_out(
         state.ensemble(),
         state.spread_record,
-        state.scaling.apply(table[scored]),
-        labels[scored],
+        state.label_memory(),
+        (state.scaling.apply(table[scored]), labels[scored]),
+        state.label_moments,
         n_jobs,
     )
     return state.but(spread=spread, spread_record=record)

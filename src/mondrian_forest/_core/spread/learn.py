@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from ..arrays.tree import Records
 from .apply import LEVELS, Spread, Surroundings, constant_spread
+from .blend import BLENDS, Blend
 from .record import BALANCES, DENSITY_FACTORS, FACTOR_STEP, FACTORS
 
 _MOST_KNOTS = 5
@@ -35,6 +36,13 @@ _PRIOR_OF_CORRECTION = 20.0
 """How many rows it takes to make half of the correction that they ask for."""
 _PRIOR_OF_BALANCE = 50.0
 """What the squared logarithm of a balance costs, in log density."""
+_PRICE_OF_BLEND = 5.0
+"""What a blend costs, in log density."""
+_PRICE_OF_BLENDED_ROW = 0.02
+"""And what it costs for each row. Blends that gain less density than this lose in the CRPS: the
+labels near a row are those of larger nodes than what the trees predict."""
+_LEAST_COVERAGE_ERROR = 0.05
+"""A blend whose coverage is wrong by more, and by more than without it, is not used."""
 _MOST_CHANGE = 0.5
 """Rows that were measured with a factor so far from today's factor, in logarithms, do not count for
 balance and correction. The first rows of a stream are such rows."""
@@ -69,7 +77,7 @@ def learn_factors(record: Records) -> Spread:
 def learn_spread(record: Records, far_deviation: float) -> Spread:
     """Return the spread that suits a record of at least one row.
 
-    ``far_deviation`` is the standard deviation that the trees predict far from all data.
+    ``far_deviation`` is that of forecasts far from all data.
     """
     factors = learn_factors(record)
     change = np.log(factors.factor_at(record["deviation"])) - record["log_factor"]
@@ -84,9 +92,32 @@ def learn_spread(record: Records, far_deviation: float) -> Spread:
         groups = _groups(np.log(near["deviation"]))
         middle = np.median([_correction(intervals[group]) for group in groups])
         correction = np.clip(_correction(intervals), middle - _FROM_MIDDLE, middle + _FROM_MIDDLE)
-    factor = np.clip(factors.factor * math.exp(correction), FACTORS[0], FACTORS[-1])
     surroundings = Surroundings(np.quantile(record["novelty"], LEVELS), far_deviation)
+    blend = _best_blend(near, best)
+    if blend is not None:
+        # It was measured with these factors, and a balance of 1.
+        return Spread(1.0, factors.deviation, factors.factor, surroundings, blend)
+    factor = np.clip(factors.factor * math.exp(correction), FACTORS[0], FACTORS[-1])
     return Spread(float(BALANCES[best]), factors.deviation, factor, surroundings)
+
+
+def _best_blend(record: Records, balance: int) -> Blend | None:
+    """Return the blend with the largest density, if that is clearly larger than without one."""
+    if len(record) == 0:
+        return None
+    gains = record["blend_gain"].sum(axis=0) - record["gain"][:, balance].sum()
+    best = int(np.argmax(gains))
+    if gains[best] < _PRICE_OF_BLEND + _PRICE_OF_BLENDED_ROW * len(record):
+        return None
+    error = _coverage_error(record["blend_level"][:, best])
+    middle = 0.5 * (record["level_below"] + record["level_above"])[:, balance]
+    return BLENDS[best] if error <= max(_coverage_error(middle), _LEAST_COVERAGE_ERROR) else None
+
+
+def _coverage_error(levels: NDArray[np.float64]) -> float:
+    """Return the largest difference between a level and the share of labels that it covers."""
+    expected = (np.arange(len(levels)) + 0.5) / len(levels)
+    return float(np.max(np.abs(np.sort(levels) - expected)))
 
 
 def _groups(deviation: NDArray[np.float64]) -> list[NDArray[np.int64]]:

@@ -18,10 +18,12 @@ from ..mixtures.mixture import (
     mixture_at,
     sort_components,
 )
+from ..mixtures.neighbours import Neighbours
 from ..mixtures.student import density_at_zero, student_log_density
 from .apply import Spread, balanced_scaling, variances
+from .blend import BANDWIDTHS, SHARES, labels_at
 
-# Model files depend on FACTORS, DENSITY_FACTORS, BALANCES, FACTOR_STEP and RECORD.
+# Model files depend on FACTORS, DENSITY_FACTORS, BALANCES, SHARES, FACTOR_STEP and RECORD.
 FACTORS = np.geomspace(0.0005, 3.0, 28)
 """The factors that are tried; the one in use is found between them."""
 DENSITY_FACTORS = FACTORS[::3].copy()
@@ -50,6 +52,9 @@ RECORD = np.dtype(
             ("level_above", np.float64, BALANCES.shape),
             # By balance: what it adds to the log density with the factor in use.
             ("gain", np.float64, BALANCES.shape),
+            # By blend: what it adds to the same, and the level of the central interval.
+            ("blend_gain", np.float64, SHARES.shape),
+            ("blend_level", np.float64, SHARES.shape),
         ],
     )
 )
@@ -78,25 +83,29 @@ def from_columns(columns: NDArray[np.float64]) -> Records:
 def measure(
     mixture: Mixture,
     mean: NDArray[np.float64],
-    novelty: NDArray[np.float64],
+    neighbours: Neighbours,
     y: NDArray[np.float64],
     factors: Spread,
+    least: float,
     record: Records,
 ) -> None:
     """Fill in the record of rows, from their mixtures and the labels that came after.
 
     ``factors`` is what ``learn_factors`` has found so far, for a balance of 1: balances are judged
-    with these factors. Factors of the balance in use would favour that balance.
+    with these factors. Factors of the balance in use would favour that balance. ``least`` is the
+    least standard deviation of a blend's Gaussians.
     """
-    record["novelty"] = novelty
+    record["novelty"] = neighbours.novelty
     deviation = record["deviation"]
     _set_deviations(mixture, mean, deviation)
     record["log_factor"] = np.log(factors.factor_at(deviation))
     _measure(mixture, degrees_of(mixture), mean, y, record)
+    _measure_blends(mixture, degrees_of(mixture), mean, y, neighbours.labels, least, record)
     density, gain = record["log_density"], record["gain"]
     np.maximum(density, density.max(axis=1, keepdims=True) - _MOST_GAIN, out=density)
     gain -= gain[:, [_BALANCE_OF_ONE]]
-    np.clip(gain, -_MOST_GAIN, _MOST_GAIN, out=gain)
+    for field in (gain, record["blend_gain"]):
+        np.clip(field, -_MOST_GAIN, _MOST_GAIN, out=field)
 
 
 @kernel
@@ -147,6 +156,45 @@ def _measure(
             row.level_above[b] = abs(2.0 * below - 1.0)
             point = mean[i] + from_mean / factor
             row.gain[b] = _log_density_at(components, degrees, ends[2], point, log_heights, terms)
+
+
+@kernel
+def _measure_blends(
+    mixture: Mixture,
+    degrees: Degrees,
+    mean: NDArray[np.float64],
+    y: NDArray[np.float64],
+    labels: NDArray[np.float64],
+    least: float,
+    record: Records,
+) -> None:
+    """Fill in what blends do to the density and to the levels, after ``_measure``."""
+    components = allocate_sorted(mixture.offset, degrees)
+    n_labels = labels.shape[1]
+    for i in range(len(y)):
+        row = record[i]
+        factor = math.exp(row.log_factor)
+        farthest = _MOST_DEVIATIONS * row.deviation
+        from_mean = min(max(y[i] - mean[i], -farthest), farthest)
+        ends = sort_components(mixture, degrees, i, components)
+        below, _ = mixture_at(components, degrees, ends, mean[i] + from_mean / factor)
+        log_density = row.gain[_BALANCE_OF_ONE] - math.log(row.deviation) - row.log_factor
+        centre = square = 0.0
+        for k in range(n_labels):
+            centre += labels[i, k] / n_labels
+        for k in range(n_labels):
+            square += (labels[i, k] - centre) ** 2 / n_labels
+        for b in range(len(SHARES)):
+            row.blend_gain[b] = 0.0
+            row.blend_level[b] = abs(2.0 * below - 1.0)
+            if n_labels == 0:
+                continue
+            width = max(BANDWIDTHS[b] * math.sqrt(square), least)
+            lower, density = labels_at(labels, i, width, mean[i] + from_mean)
+            added = math.exp(min(math.log(density + 1e-300) - log_density, 600.0))
+            row.blend_gain[b] = math.log(1.0 - SHARES[b] + SHARES[b] * added)
+            mixed = (1.0 - SHARES[b]) * below + SHARES[b] * lower
+            row.blend_level[b] = abs(2.0 * mixed - 1.0)
 
 
 @kernel

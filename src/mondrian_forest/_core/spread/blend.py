@@ -1,0 +1,144 @@
+"""The labels near a row as a distribution, blended with what the trees predict.
+
+A component of a tree is one Student-t or Gaussian for all labels of a node. Labels with two modes,
+or with flat noise, are not like that. The labels themselves are: each gets a Gaussian about it, as
+wide as a share of their standard deviation.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..arrays.kernel import kernel
+from ..mixtures.mixture import Mixture
+from ..mixtures.reduce import ForestMoments
+from ..mixtures.student import normal_at
+
+
+class Blend(NamedTuple):
+    """How the labels near a row are mixed in."""
+
+    share: float
+    """The weight of these labels in the forecast."""
+    bandwidth: float
+    """The standard deviation of the Gaussian about a label, relative to that of these labels."""
+
+
+# Model files depend on these.
+SHARES = np.array([0.3, 0.3, 0.6, 0.6, 0.95, 0.95])
+BANDWIDTHS = np.array([0.05, 0.15, 0.05, 0.15, 0.05, 0.15])
+BLENDS = [Blend(float(s), float(b)) for s, b in zip(SHARES, BANDWIDTHS, strict=True)]
+"""The blends that are tried."""
+
+
+def blend_labels(
+    mixture: Mixture,
+    moments: ForestMoments,
+    labels: NDArray[np.float64],
+    blend: Blend,
+    least: float,
+) -> tuple[ForestMoments, Mixture]:
+    """Return mixtures that are blended with the labels near each row, and their moments.
+
+    Parameters
+    ----------
+    mixture : Mixture
+    moments : ForestMoments
+    labels : ndarray of shape (n_rows, n_labels)
+        Ascending along each row.
+    blend : Blend
+    least : float
+        The least standard deviation of the Gaussian about a label.
+    """
+    centre, deviation = labels.mean(axis=1), labels.std(axis=1)
+    width = np.maximum(blend.bandwidth * deviation, least)
+    counts = np.empty(len(labels), np.int64)
+    _count_groups(labels, width, counts)
+    offset = np.concatenate(([0], np.cumsum(np.diff(mixture.offset) + counts)))
+    n_degrees = offset[-1] if len(mixture.degrees) > 0 else 0
+    lengths = (offset[-1], offset[-1], offset[-1], n_degrees)
+    blended = Mixture(offset, *(np.empty(length) for length in lengths))
+    _fill(mixture, labels, width, blend.share, blended)
+
+    other = 1.0 - blend.share
+    distance = centre - moments.mean
+    return (
+        ForestMoments(
+            moments.mean + blend.share * distance,
+            other * moments.posterior,
+            other * moments.branching + blend.share * other * distance**2,
+            other * moments.between_trees,
+            other * moments.noise + blend.share * (deviation**2 + width**2),
+        ),
+        blended,
+    )
+
+
+@kernel
+def _count_groups(
+    labels: NDArray[np.float64], width: NDArray[np.float64], counts: NDArray[np.int64]
+) -> None:
+    """Count groups of neighbouring labels that share a Gaussian: they differ by a width at most."""
+    for i in range(len(labels)):
+        counts[i] = 1
+        first = labels[i, 0]
+        for k in range(1, labels.shape[1]):
+            if labels[i, k] - first > width[i]:
+                counts[i] += 1
+                first = labels[i, k]
+
+
+@kernel
+def _fill(
+    mixture: Mixture,
+    labels: NDArray[np.float64],
+    width: NDArray[np.float64],
+    share: float,
+    out: Mixture,
+) -> None:
+    """Write the components of ``mixture``, and one Gaussian for each group of labels."""
+    offset, weights, locations, scales, all_degrees = mixture
+    has_degrees = len(all_degrees) > 0
+    n_labels = labels.shape[1]
+    for i in range(len(labels)):
+        place = out.offset[i]
+        for k in range(offset[i], offset[i + 1]):
+            out.weight[place] = (1.0 - share) * weights[k]
+            out.location[place] = locations[k]
+            out.scale[place] = scales[k]
+            if has_degrees:
+                out.degrees[place] = all_degrees[k]
+            place += 1
+        start = 0
+        while start < n_labels:
+            first = labels[i, start]
+            total = squares = 0.0
+            stop = start
+            while stop < n_labels and labels[i, stop] - first <= width[i]:
+                total += labels[i, stop] - first
+                squares += (labels[i, stop] - first) ** 2
+                stop += 1
+            mean = total / (stop - start)
+            variance = max(squares / (stop - start) - mean * mean, 0.0)
+            out.weight[place] = share * (stop - start) / n_labels
+            out.location[place] = first + mean
+            out.scale[place] = math.sqrt(variance + width[i] * width[i])
+            if has_degrees:
+                out.degrees[place] = np.inf
+            place += 1
+            start = stop
+
+
+@kernel
+def labels_at(labels: NDArray[np.float64], i: int, width: float, y: float) -> tuple[float, float]:
+    """Return distribution function and density of Gaussians about the labels near row i."""
+    below = density = 0.0
+    for k in range(labels.shape[1]):
+        lower, at = normal_at((y - labels[i, k]) / width)
+        below += lower
+        density += at
+    return below / labels.shape[1], density / (labels.shape[1] * width)
