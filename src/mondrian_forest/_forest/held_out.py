@@ -13,6 +13,7 @@ from .._core.mixtures.ensemble import Ensemble
 from .._core.mixtures.neighbours import LabelMemory, find_neighbours
 from .._core.moments import Moments
 from .._core.spread.apply import Spread
+from .._core.spread.blend import KINDS, least_width
 from .._core.spread.learn import learn_factors, learn_spread
 from .._core.spread.record import RECORD, measure
 from .parallel import in_threads
@@ -96,14 +97,14 @@ def _measured(
 ) -> NDArray[Any]:
     """Return the record of rows, of what the trees predict for them, and of their labels."""
     rows, labels = held
-    least = math.sqrt(ensemble.model.noise_variance)
+    least = least_width(ensemble.model.noise_variance)
     parts = slices(len(rows), _BLOCK)
     record = np.empty(len(rows), RECORD)
 
     def measure_part(number: int) -> None:
         part = parts[number]
         moments, mixture = predict_mixture(ensemble, rows[part])
-        near = find_neighbours(ensemble, rows[part], memory)
+        near = [find_neighbours(ensemble, rows[part], memory, is_pruned=kind) for kind in KINDS]
         measure(mixture, moments.mean, near, labels[part], factors, least, record[part])
 
     in_threads(measure_part, len(parts), n_jobs)

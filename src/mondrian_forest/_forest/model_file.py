@@ -429,8 +429,8 @@ def _unpack_spread(
     )
     blend = None
     if header["blend"] is not None:
-        share, bandwidth = header["blend"]
-        blend = Blend(_number(share, _POSITIVE), _number(bandwidth, _POSITIVE))
+        share, bandwidth, is_pruned = header["blend"]
+        blend = Blend(_number(share, _POSITIVE), _number(bandwidth, _POSITIVE), is_pruned is True)
         require(blend.share < 1.0, "a number is out of range")
     return Spread(float(balance), deviation, factor, surroundings, blend)
 

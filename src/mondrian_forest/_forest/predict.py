@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -22,7 +21,7 @@ from .._core.mixtures.reduce import (
 )
 from .._core.mixtures.route import find_leaves
 from .._core.spread.apply import stretch
-from .._core.spread.blend import blend_labels
+from .._core.spread.blend import blend_labels, least_width
 from .parallel import (
     FEWEST_ROWS_FOR_THREADS,
     Run,
@@ -123,9 +122,11 @@ def _usual_forecast(
     if spread.balance != 1.0 or np.any(factor != 1.0):
         moments = stretch(mixture, moments, spread.balance, factor)
     if spread.blend is not None:
-        labels = find_neighbours(ensemble, rows, state.label_memory(), n_threads, run).labels
-        least = math.sqrt(state.model.noise_variance)
-        moments, mixture = blend_labels(mixture, moments, labels, spread.blend, least)
+        near = find_neighbours(
+            ensemble, rows, state.label_memory(), n_threads, run, is_pruned=spread.blend.is_pruned
+        )
+        least = least_width(state.model.noise_variance)
+        moments, mixture = blend_labels(mixture, moments, near.labels, spread.blend, least)
     return moments, mixture
 
 

@@ -5,9 +5,10 @@ it is compared with all rows of that node. The novelty of a row in a tree is the
 rows in all rows, and the novelty in a forest is the mean over its trees. Next to a training row it
 is about 1 / n, and far from all data it is 1. Label models have no part in it.
 
-The labels near a row are a sample of the labels of these nodes. There, the row goes no further down
-than to the last node with enough rows. A node that the row leaves the tree at with probability w
-gives a share w of the sample, spread evenly over the leaves below the node.
+The labels near a row are a sample of the labels of these nodes. For this sample, a row goes no
+further down than to the last node with enough rows. Or it stops where the label model lets it stop,
+which is far up if the labels say nothing about the cuts. A node that the row leaves the tree at
+with probability w gives a share w of the sample, spread evenly over the leaves below the node.
 """
 
 from __future__ import annotations
@@ -36,6 +37,8 @@ _ENOUGH_LABELS = 800
 """A sample has so many labels, from all trees, unless that takes too many from each."""
 _MOST_STEPS = 64
 """Of the rows of a leaf in a tree that learns, only so many are looked at."""
+_GOLDEN = 0.6180339887498949
+_SCATTER = 997.0
 _LIGHT = 1e-6
 """A row is not followed when no more than this weight is left."""
 
@@ -86,10 +89,13 @@ def find_neighbours(
     memory: LabelMemory | None = None,
     n_threads: int = 1,
     run: Callable[..., Iterable[None]] = map,
+    *,
+    is_pruned: bool = False,
 ) -> Neighbours:
     """Find novelty of a block of rows, and the labels near them if there is a memory of labels.
 
-    ``run`` is as in ``predict_moments``.
+    ``run`` is as in ``predict_moments``. With ``is_pruned``, rows stop where the label model lets
+    them stop; then the novelty has no meaning.
     """
     n_trees = len(ensemble.sizes)
     n_labels = 0 if memory is None else min(-(-_ENOUGH_LABELS // n_trees), FEWEST_LABELS)
@@ -101,7 +107,9 @@ def find_neighbours(
         walk = allocate_walk(ensemble, stop - first)
         groups = np.empty((ensemble.depth + 2, 5), np.int64)
         labels, taken = found.labels[first:stop], np.empty(stop - first, np.int64)
-        sample = _Sample(places, n_labels, taken, labels)
+        phase = np.empty(stop - first)
+        _set_phases(rows[first:stop], phase)
+        sample = _Sample(places, n_labels, is_pruned, phase, taken, labels)
         for tree in range(n_trees):
             _visit_tree(
                 ensemble, tree, rows[first:stop], walk, groups, found.novelty[first:stop], sample
@@ -122,10 +130,25 @@ class _Sample(NamedTuple):
     memory: LabelMemory
     n_each: int
     """So many are taken from each tree."""
+    is_pruned: bool
+    """Whether rows stop at nodes as the label model has it, or at the last one with enough rows."""
+    phase: NDArray[np.float64]
+    """By row, from 0 to 1: which labels are taken from a node. Other rows take others, so that
+    errors of sampling differ from row to row."""
     taken: NDArray[np.int64]
     """How many each row has from the tree that is looked at."""
     labels: NDArray[np.float64]
     """By row, tree after tree."""
+
+
+@borrowing_kernel
+def _set_phases(rows: NDArray[np.float32], phase: NDArray[np.float64]) -> None:
+    """Set what looks like a random number, and is always the same for a row."""
+    for i in range(len(rows)):
+        total = 0.0
+        for f in range(rows.shape[1]):
+            total = total * _GOLDEN + rows[i, f] * _SCATTER
+        phase[i] = total - math.floor(total)
 
 
 @borrowing_kernel
@@ -143,7 +166,7 @@ def _visit_tree(
     ``groups`` are groups of rows that are still to be followed. Columns: node, first row, end of
     rows, parent node, place of the node's first label in the order of the tree.
     """
-    _, all_nodes, all_boxes, _, _, lifetime = ensemble
+    _, all_nodes, all_boxes, _, model, lifetime = ensemble
     nodes, boxes = all_nodes[tree], all_boxes[tree]
     moving, numbers, _, _, _, staying, _ = walk
     start_walk(rows, walk)
@@ -174,9 +197,17 @@ def _visit_tree(
             if staying[numbers[i]] == 0.0:
                 stop -= 1
                 replace_row(moving, numbers, i, stop)
+        if sample.is_pruned and record.left_child != NO_CHILD:
+            stopping = model.stop_probability(record)
+            for i in range(stop - 1, start - 1, -1):
+                weight = staying[numbers[i]] * stopping
+                _leave(nodes, tree, node, offset, numbers[i], weight, walk, novelty, sample)
+                if staying[numbers[i]] == 0.0:
+                    stop -= 1
+                    replace_row(moving, numbers, i, stop)
         is_light = record.n_samples <= LEAST_SHARE * nodes[0].n_samples
-        is_small = record.n_samples < FEWEST_LABELS or sample.n_each == 0
-        if record.left_child == NO_CHILD or (is_light and is_small):
+        is_done = record.n_samples < FEWEST_LABELS and not sample.is_pruned
+        if record.left_child == NO_CHILD or (is_light and (is_done or sample.n_each == 0)):
             for i in range(start, stop):
                 _leave(nodes, tree, node, offset, numbers[i], 1.0, walk, novelty, sample)
             continue
@@ -188,7 +219,7 @@ def _visit_tree(
             end = stop if side == 1 else middle
             if first == end:
                 continue
-            if nodes[child].n_samples < FEWEST_LABELS:
+            if nodes[child].n_samples < FEWEST_LABELS and not sample.is_pruned:
                 for i in range(first, end):
                     _take(nodes, tree, node, offset, numbers[i], 1.0, sample)
             groups[n_groups, 0] = child
@@ -234,9 +265,10 @@ def _take(
     before = sample.taken[number]
     n_more = wide(left * sample.n_each + 0.5) - before
     n_samples = wide(nodes[node].n_samples)
+    phase = sample.phase[number] + tree * _GOLDEN
+    phase -= math.floor(phase)
     for i in range(n_more):
-        # Spread evenly over the labels of the node.
-        rank = ((2 * i + 1) * n_samples) // (2 * n_more)
+        rank = min(wide((i + phase) * n_samples / n_more), n_samples - 1)
         label = _label_at(nodes, sample.memory, tree, node, offset, rank)
         sample.labels[number, tree * sample.n_each + before + i] = label
         sample.taken[number] += 1

@@ -26,13 +26,30 @@ class Blend(NamedTuple):
     """The weight of these labels in the forecast."""
     bandwidth: float
     """The standard deviation of the Gaussian about a label, relative to that of these labels."""
+    is_pruned: bool
+    """Whether they are the labels of the nodes where the label model lets rows stop."""
 
 
 # Model files depend on these.
-SHARES = np.array([0.3, 0.3, 0.6, 0.6, 0.95, 0.95])
-BANDWIDTHS = np.array([0.05, 0.15, 0.05, 0.15, 0.05, 0.15])
-BLENDS = [Blend(float(s), float(b)) for s, b in zip(SHARES, BANDWIDTHS, strict=True)]
+SHARES = np.array([0.5, 0.5, 0.95, 0.95])
+BANDWIDTHS = np.array([0.05, 0.15, 0.05, 0.15])
+KINDS = (False, True)
+"""Of labels, see ``Blend.is_pruned``."""
+BLENDS = [
+    Blend(float(share), float(bandwidth), kind)
+    for kind in KINDS
+    for share, bandwidth in zip(SHARES, BANDWIDTHS, strict=True)
+]
 """The blends that are tried."""
+
+
+def least_width(noise_variance: float) -> float:
+    """Return the least standard deviation of the Gaussian about a label.
+
+    If labels are rounded, it is half of their resolution. Then the sum over rounded labels that are
+    equally frequent is flat, and does not win density by having spikes.
+    """
+    return math.sqrt(3.0 * noise_variance)
 
 
 def blend_labels(
@@ -131,6 +148,18 @@ def _fill(
                 out.degrees[place] = np.inf
             place += 1
             start = stop
+
+
+@kernel
+def crps_of_labels(labels: NDArray[np.float64], i: int, y: float) -> float:
+    """Return the CRPS of the labels near row i, which are ascending."""
+    n_labels = labels.shape[1]
+    away = within = 0.0
+    for k in range(n_labels):
+        away += abs(y - labels[i, k])
+        within += (2 * k + 1 - n_labels) * (labels[i, k] - labels[i, 0])
+    crps: float = away / n_labels - within / (n_labels * n_labels)
+    return crps
 
 
 @kernel

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from ..arrays.tree import Records
 from .apply import LEVELS, Spread, Surroundings, constant_spread
-from .blend import BLENDS, Blend
+from .blend import BLENDS, KINDS, Blend
 from .record import BALANCES, DENSITY_FACTORS, FACTOR_STEP, FACTORS
 
 _MOST_KNOTS = 5
@@ -39,8 +39,8 @@ _PRIOR_OF_BALANCE = 50.0
 _PRICE_OF_BLEND = 5.0
 """What a blend costs, in log density."""
 _PRICE_OF_BLENDED_ROW = 0.02
-"""And what it costs for each row. Blends that gain less density than this lose in the CRPS: the
-labels near a row are those of larger nodes than what the trees predict."""
+"""And what it costs for each row. The labels near a row come from larger nodes than what the trees
+predict. Where labels repeat, they win density by spikes. So their CRPS must be better, too."""
 _LEAST_COVERAGE_ERROR = 0.05
 """A blend whose coverage is wrong by more, and by more than without it, is not used."""
 _MOST_CHANGE = 0.5
@@ -108,6 +108,9 @@ def _best_blend(record: Records, balance: int) -> Blend | None:
     gains = record["blend_gain"].sum(axis=0) - record["gain"][:, balance].sum()
     best = int(np.argmax(gains))
     if gains[best] < _PRICE_OF_BLEND + _PRICE_OF_BLENDED_ROW * len(record):
+        return None
+    kind = KINDS.index(BLENDS[best].is_pruned)
+    if record["label_crps"][:, kind].sum() > record["crps"].sum():
         return None
     error = _coverage_error(record["blend_level"][:, best])
     middle = 0.5 * (record["level_below"] + record["level_above"])[:, balance]

@@ -19,9 +19,9 @@ from ..mixtures.mixture import (
     sort_components,
 )
 from ..mixtures.neighbours import Neighbours
-from ..mixtures.student import density_at_zero, student_log_density
+from ..mixtures.student import density_at_zero, normal_at, student_log_density
 from .apply import Spread, balanced_scaling, variances
-from .blend import BANDWIDTHS, SHARES, labels_at
+from .blend import BANDWIDTHS, BLENDS, KINDS, SHARES, crps_of_labels, labels_at
 
 # Model files depend on FACTORS, DENSITY_FACTORS, BALANCES, SHARES, FACTOR_STEP and RECORD.
 FACTORS = np.geomspace(0.0005, 3.0, 28)
@@ -53,8 +53,12 @@ RECORD = np.dtype(
             # By balance: what it adds to the log density with the factor in use.
             ("gain", np.float64, BALANCES.shape),
             # By blend: what it adds to the same, and the level of the central interval.
-            ("blend_gain", np.float64, SHARES.shape),
-            ("blend_level", np.float64, SHARES.shape),
+            ("blend_gain", np.float64, len(BLENDS)),
+            ("blend_level", np.float64, len(BLENDS)),
+            # The CRPS of a normal distribution of mean and standard deviation in use, and of the
+            # labels near the row, by their kind.
+            ("crps", np.float64),
+            ("label_crps", np.float64, len(KINDS)),
         ],
     )
 )
@@ -67,6 +71,7 @@ _MOST_DEVIATIONS = 20.0
 """Labels that are more standard deviations away from the mean count as if they were there."""
 _NEGLIGIBLE = 40.0
 """Components whose log density is so far below the largest are left out."""
+_NORMAL_CRPS = 1.0 / math.sqrt(math.pi)
 _NORMAL_AT_ZERO = 1.0 / math.sqrt(2.0 * math.pi)
 
 
@@ -83,7 +88,7 @@ def from_columns(columns: NDArray[np.float64]) -> Records:
 def measure(
     mixture: Mixture,
     mean: NDArray[np.float64],
-    neighbours: Neighbours,
+    neighbours: list[Neighbours],
     y: NDArray[np.float64],
     factors: Spread,
     least: float,
@@ -92,15 +97,17 @@ def measure(
     """Fill in the record of rows, from their mixtures and the labels that came after.
 
     ``factors`` is what ``learn_factors`` has found so far, for a balance of 1: balances are judged
-    with these factors. Factors of the balance in use would favour that balance. ``least`` is the
-    least standard deviation of a blend's Gaussians.
+    with these factors. Factors of the balance in use would favour that balance. ``neighbours`` has
+    one entry for each of ``KINDS``, the first of which tells the novelty. ``least`` is the least
+    standard deviation of a blend's Gaussians.
     """
-    record["novelty"] = neighbours.novelty
+    record["novelty"] = neighbours[0].novelty
     deviation = record["deviation"]
     _set_deviations(mixture, mean, deviation)
     record["log_factor"] = np.log(factors.factor_at(deviation))
     _measure(mixture, degrees_of(mixture), mean, y, record)
-    _measure_blends(mixture, degrees_of(mixture), mean, y, neighbours.labels, least, record)
+    for kind, one in enumerate(neighbours):
+        _measure_blends(mixture, degrees_of(mixture), mean, y, one.labels, least, kind, record)
     density, gain = record["log_density"], record["gain"]
     np.maximum(density, density.max(axis=1, keepdims=True) - _MOST_GAIN, out=density)
     gain -= gain[:, [_BALANCE_OF_ONE]]
@@ -166,35 +173,56 @@ def _measure_blends(
     y: NDArray[np.float64],
     labels: NDArray[np.float64],
     least: float,
+    kind: int,
     record: Records,
 ) -> None:
-    """Fill in what blends do to the density and to the levels, after ``_measure``."""
+    """Fill in what blends with one kind of labels say, after ``_measure``."""
     components = allocate_sorted(mixture.offset, degrees)
     n_labels = labels.shape[1]
     for i in range(len(y)):
         row = record[i]
-        factor = math.exp(row.log_factor)
+        width = row.deviation * math.exp(row.log_factor)
         farthest = _MOST_DEVIATIONS * row.deviation
         from_mean = min(max(y[i] - mean[i], -farthest), farthest)
         ends = sort_components(mixture, degrees, i, components)
-        below, _ = mixture_at(components, degrees, ends, mean[i] + from_mean / factor)
-        log_density = row.gain[_BALANCE_OF_ONE] - math.log(row.deviation) - row.log_factor
-        centre = square = 0.0
-        for k in range(n_labels):
-            centre += labels[i, k] / n_labels
-        for k in range(n_labels):
-            square += (labels[i, k] - centre) ** 2 / n_labels
+        point = mean[i] + from_mean / math.exp(row.log_factor)
+        below, _ = mixture_at(components, degrees, ends, point)
+        row.crps = width * _crps_of_normal(from_mean / width)
+        row.label_crps[kind] = row.crps
+        deviation = 0.0
+        if n_labels > 0:
+            row.label_crps[kind] = crps_of_labels(labels, i, mean[i] + from_mean)
+            deviation = _deviation(labels, i)
         for b in range(len(SHARES)):
-            row.blend_gain[b] = 0.0
-            row.blend_level[b] = abs(2.0 * below - 1.0)
-            if n_labels == 0:
-                continue
-            width = max(BANDWIDTHS[b] * math.sqrt(square), least)
-            lower, density = labels_at(labels, i, width, mean[i] + from_mean)
-            added = math.exp(min(math.log(density + 1e-300) - log_density, 600.0))
-            row.blend_gain[b] = math.log(1.0 - SHARES[b] + SHARES[b] * added)
+            lower, gain = below, 0.0
+            if n_labels > 0:
+                own = max(BANDWIDTHS[b] * deviation, least)
+                lower, density = labels_at(labels, i, own, mean[i] + from_mean)
+                log_ratio = math.log(density * width + 1e-300) - row.gain[_BALANCE_OF_ONE]
+                ratio = math.exp(min(log_ratio, 600.0))
+                gain = math.log(1.0 - SHARES[b] + SHARES[b] * ratio)
             mixed = (1.0 - SHARES[b]) * below + SHARES[b] * lower
-            row.blend_level[b] = abs(2.0 * mixed - 1.0)
+            row.blend_gain[kind * len(SHARES) + b] = gain
+            row.blend_level[kind * len(SHARES) + b] = abs(2.0 * mixed - 1.0)
+
+
+@kernel
+def _deviation(labels: NDArray[np.float64], i: int) -> float:
+    """Return the standard deviation of the labels near row i."""
+    n_labels = labels.shape[1]
+    centre = square = 0.0
+    for k in range(n_labels):
+        centre += (labels[i, k] - labels[i, 0]) / n_labels
+    for k in range(n_labels):
+        square += (labels[i, k] - labels[i, 0] - centre) ** 2 / n_labels
+    return math.sqrt(square)
+
+
+@kernel
+def _crps_of_normal(standard: float) -> float:
+    """Return the CRPS of the standard normal distribution."""
+    below, density = normal_at(standard)
+    return standard * (2.0 * below - 1.0) + 2.0 * density - _NORMAL_CRPS
 
 
 @kernel
