@@ -396,23 +396,29 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
 
         return self._ask(X, look)
 
-    def novelty(self, X: ArrayLike) -> NDArray[np.float64]:
+    def novelty(self, X: ArrayLike, rank: bool = False) -> NDArray[np.float64]:
         """Return how unlike the training data each row is, from 0 to 1.
 
         A row that goes down a tree may branch off above any node whose box it lies outside of.
         There it is compared with all training rows of that node. Its novelty is the share of the
         training rows that it is compared with, on average over these places and all trees. It is
-        about 1 / n next to one of n training rows, and 1 far from all of them.
+        about 1 / n next to one of n training rows (but at least 0.0001), and 1 far from all.
+        Labels have no part in it, except through the cuts and the feature weights: a feature with a
+        small weight has to be far outside of its range to count.
 
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
+        rank : bool, default=False
+            Return the share of held-out rows that are more familiar instead. Rows with a rank above
+            0.99 are stranger than 99% of rows like the training rows. The held-out rows are those
+            from which the spread was learned, so this needs ``spread="auto"`` and 50 rows.
 
         Returns
         -------
         ndarray of shape (n_samples,)
         """
-        return self._ask(X, predict.predict_novelties)
+        return self._ask(X, predict.predict_ranks if rank else predict.predict_novelties)
 
     def apply(self, X: ArrayLike) -> NDArray[np.int32]:
         """Return the leaf of each row in each tree, as a node number.

@@ -5,9 +5,15 @@ import re
 import shutil
 import subprocess
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
 import pytest
 
 from command import refuse_here, succeed_here
+from houses import houses
+from mondrian_forest.report import report as report_on
+from mondrian_forest.tables import TableForest
 
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 
@@ -109,3 +115,96 @@ def test_a_report_can_show_any_column_name(name, write_table, small_fit, tmp_pat
     text = (tmp_path / "r.html").read_text()
     assert text.count("data:image/png") == 4
     assert name[:20] in text
+
+
+def strange_section(text):
+    """Return the words of the section on strange rows, and its tables as lists of texts."""
+    section = text.partition("<h2>Strange rows</h2>")[2].partition("<h2>")[0]
+    tables = [
+        [re.findall(r"<t[dh]>(.*?)</t[dh]>", row) for row in re.findall(r"<tr>(.*?)</tr>", table)]
+        for table in re.findall(r"<table>(.*?)</table>", section.replace("\n", ""))
+    ]
+    return section, tables
+
+
+def with_far_rows(table, far):
+    """Move some houses far away from the training data: they are huge, and sell for nothing."""
+    area, price = (table[name].to_numpy().copy() for name in ("area", "price"))
+    area[far] = 5000 + np.arange(len(far))
+    price[far] = -9000.0
+    for name, values in (("area", area), ("price", price)):
+        table = table.set_column(table.column_names.index(name), name, [values])
+    return table
+
+
+def test_rows_that_were_shifted_far_away_are_strange(folder, tmp_path):
+    far = [3, 50, 77]
+    pa.csv.write_csv(with_far_rows(houses(100, 1), far), tmp_path / "t.csv")
+    path = tmp_path / "r.html"
+    succeed_here("evaluate", folder / "houses.mf", tmp_path / "t.csv", "--report", path)
+    text, (compared, strangest) = strange_section(path.read_text())
+    n_strange = int(re.search(r"Strange rows: (\d+) of 100", text)[1])
+    assert 3 <= n_strange <= 10
+    assert "By chance it would be about 1." in text
+    assert [row[:2] for row in compared[1:]] == [
+        ["strange rows", str(n_strange)],
+        ["other rows", str(100 - n_strange)],
+    ]
+    assert float(compared[1][2]) > 5000.0 * np.sqrt(3.0 / n_strange)
+    assert 15.0 < float(compared[2][2]) < 80.0
+    assert strangest[0][2] == "price"
+    assert len(strangest) == 11
+    assert {row[0] for row in strangest[1:4]} == {str(row + 1) for row in far}
+    for _, novelty, label, _, _, inside in strangest[1:4]:
+        assert float(novelty) > 0.8
+        assert (label, inside) == ("-9000", "no")
+    assert all(float(row[1]) < 0.8 for row in strangest[4:])
+
+
+def test_strange_rows_of_a_sample_have_their_numbers_in_the_table(folder, tmp_path):
+    table = with_far_rows(houses(100, 1), np.arange(50, 100))
+    table = table.set_column(5, "price", [1000.0 + np.arange(1, 101)])
+    pa.csv.write_csv(table, tmp_path / "t.csv")
+    arguments = folder / "houses.mf", tmp_path / "t.csv", "--most-rows", 40
+    succeed_here("evaluate", *arguments, "--report", tmp_path / "r.html")
+    _, (_, strangest) = strange_section((tmp_path / "r.html").read_text())
+    assert len(strangest) == 11
+    for number, _, label, *_ in strangest[1:]:
+        assert 50 < int(number) <= 100
+        assert int(label) == 1000 + int(number)
+
+
+def test_the_numbers_about_strange_rows_are_those_of_the_model(folder):
+    model = TableForest.load(folder / "houses.mf")
+    table = with_far_rows(houses(100, 1), np.arange(5))
+    text, (compared, strangest) = strange_section(report_on(model, table))
+    X, y = model.encoder.features(table), table["price"].to_numpy()
+    novelty, prediction = model.forest.novelty(X), model.forest.predict_distribution(X)
+    low, high = prediction.interval(0.9).T
+    is_inside = (low <= y) & (y <= high)
+    order = np.argsort(-novelty, kind="stable")[:10]
+    assert strangest[1:] == [
+        [
+            str(row + 1), f"{novelty[row]:.3g}", f"{y[row]:.4g}", f"{prediction.mean()[row]:.4g}",
+            f"{prediction.std()[row]:.4g}", "yes" if is_inside[row] else "no",
+        ]
+        for row in order
+    ]  # fmt: skip
+    is_strange = model.forest.novelty(X, rank=True) > 0.99
+    assert f"Strange rows: {is_strange.sum()} of 100" in text
+    for name, n_rows, rmse, std, coverage in compared[1:]:
+        rows = is_strange if name == "strange rows" else ~is_strange
+        error = (y - prediction.mean())[rows]
+        assert n_rows == str(rows.sum())
+        assert rmse == f"{np.sqrt(np.mean(error**2)):.4g}"
+        assert std == f"{prediction.std()[rows].mean():.4g}"
+        assert coverage == f"{is_inside[rows].mean():.1%}"
+
+
+def test_without_held_out_rows_a_report_lists_the_strangest_rows_only(small_model, tmp_path):
+    table = small_model.parent / "t.csv"
+    succeed_here("evaluate", small_model, table, "--report", tmp_path / "r.html")
+    text, tables = strange_section((tmp_path / "r.html").read_text())
+    assert "No rows were held out" in text
+    assert "By chance" not in text
+    assert [len(rows) for rows in tables] == [11]

@@ -15,18 +15,21 @@ def test_columns_are_appended_and_others_copied(folder, tmp_path):
     out = tmp_path / "out.parquet"
     succeed_here(
         "predict", folder / "houses.mf", folder / "more.csv", "-o", out, "--std",
-        "--quantiles", "0.05,0.5,0.95", "--batch-rows", 30,
+        "--quantiles", "0.05,0.5,0.95", "--novelty", "--batch-rows", 30,
     )  # fmt: skip
     found = pa.parquet.read_table(out)
     assert found.column_names == [
         "id", "sold", "town", "area", "garden", "price",
-        "prediction", "std", "q0.05", "q0.5", "q0.95",
+        "prediction", "std", "q0.05", "q0.5", "q0.95", "novelty",
     ]  # fmt: skip
     assert found["id"].to_pylist() == [str(10**16 + k) for k in range(100)]  # as it was written
     model = TableForest.load(folder / "houses.mf")
-    expected = model.predict(pa.parquet.read_table(folder / "more.parquet"), quantiles=[0.05])
+    more = pa.parquet.read_table(folder / "more.parquet")
+    expected = model.predict(more, quantiles=[0.05])
     np.testing.assert_array_equal(found["prediction"], expected["prediction"])
     np.testing.assert_allclose(found["q0.05"], expected["q0.05"])
+    novelty = model.forest.novelty(model.encoder.features(more))
+    np.testing.assert_array_equal(found["novelty"], novelty)
 
 
 def test_csv_goes_to_the_standard_output(folder):
@@ -57,6 +60,27 @@ def test_a_table_without_rows(kind, folder, tmp_path):
     out = tmp_path / f"out.{kind}"
     succeed_here("predict", folder / "houses.mf", tmp_path / "t.csv", "-o", out)
     assert TableFile(out).names == ["sold", "town", "area", "garden", "prediction"]
+    succeed_here("predict", folder / "houses.mf", tmp_path / "t.csv", "--novelty", "-o", out)
+    assert TableFile(out).names[-2:] == ["prediction", "novelty"]
+
+
+def test_the_novelty_of_rows_near_the_training_data_and_far_from_them(folder, tmp_path):
+    header, first = (folder / "houses.csv").read_text().splitlines()[:2]
+    far = "1,2020-01-01,Wien,1000000,true,0"
+    (tmp_path / "t.csv").write_text("\n".join([header, first, far]))
+    arguments = folder / "houses.mf", tmp_path / "t.csv", "--only", "--novelty"
+    found = succeed_here("predict", *arguments)
+    names, near, far = csv.reader(found.stdout.splitlines())
+    assert names == ["prediction", "novelty"]
+    assert float(near[1]) < 0.02
+    assert float(far[1]) > 0.98
+
+
+def test_novelty_needs_no_held_out_rows(small_model):
+    table = small_model.parent / "t.csv"
+    lines = succeed_here("predict", small_model, table, "--only", "--novelty").stdout.splitlines()
+    assert len(lines) == 41
+    assert all(0.0 < float(line.split(",")[1]) < 1.0 for line in lines[1:])
 
 
 def test_columns_in_another_order(folder, tmp_path):
@@ -137,6 +161,10 @@ def test_a_column_may_have_the_name_of_a_prediction_that_is_not_asked_for(
     assert "already has a column 'std'" in refuse_here("predict", model, table, "--std")
     message = refuse_here("predict", model, table, "--quantiles", "0.5")
     assert "already has a column 'q0.5'" in message
+    table = write_table(tmp_path / "t.csv", "std,q0.5,novelty")
+    message = refuse_here("predict", model, table, "--novelty")
+    assert "already has a column 'novelty'" in message
+    succeed_here("predict", model, table, "--novelty", "--only")
 
 
 def test_columns_that_csv_cannot_hold_are_refused(small_model, tmp_path):

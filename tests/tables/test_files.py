@@ -94,14 +94,15 @@ class TestBatches:
     def test_a_sample_is_drawn_from_all_batches(self):
         table = pa.table({"a": np.arange(1000)})
         batches = [table.slice(first, 90) for first in range(0, 1000, 90)]
-        sample, n_rows = sample_rows(batches, 50)
+        sample, numbers, n_rows = sample_rows(batches, 50)
         values = sample["a"].to_numpy()
         assert n_rows == 1000
         assert len(set(values.tolist())) == 50
         assert 300 < values.mean() < 700
+        np.testing.assert_array_equal(numbers, values + 1)
 
     def test_a_sample_of_nothing_is_empty(self):
-        assert sample_rows([], 5)[1] == 0
+        assert sample_rows([], 5)[2] == 0
 
 
 def test_a_file_whose_name_looks_like_a_pattern_is_found(tmp_path):

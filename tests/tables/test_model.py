@@ -54,19 +54,21 @@ def test_a_file_without_an_encoding_is_refused(model, tmp_path):
 def test_predictions_are_those_of_the_forest(model, table):
     X = table["a"].to_numpy()[:, None]
     mean, std = model.forest.predict(X, return_std=True)
-    found = model.predict(table, std=True, quantiles=[0.1, 0.9])
+    found = model.predict(table, std=True, quantiles=[0.1, 0.9], novelty=True)
     np.testing.assert_array_equal(found["prediction"], mean)
     np.testing.assert_array_equal(found["std"], std)
     quantiles = model.forest.predict_quantiles(X, [0.1, 0.9])
     np.testing.assert_array_equal(np.column_stack([found["q0.1"], found["q0.9"]]), quantiles)
+    np.testing.assert_array_equal(found["novelty"], model.forest.novelty(X))
 
 
 def test_a_table_without_rows_has_the_same_columns(model, table):
-    found = model.predict(table.slice(0, 0), std=True, quantiles=[0.1])
+    found = model.predict(table.slice(0, 0), std=True, quantiles=[0.1], novelty=True)
     assert {name: len(values) for name, values in found.items()} == {
         "prediction": 0,
         "std": 0,
         "q0.1": 0,
+        "novelty": 0,
     }
 
 

@@ -312,7 +312,9 @@ def _unpack_growth(content: Any) -> Growth:
 def _unpack_model(content: Any) -> LabelModel:
     name, mean, *others = content
     require(isinstance(name, str) and name in MODELS, "the posterior is unknown")
-    return MODELS[name](_number(mean), *(_number(value, _POSITIVE) for value in others))
+    model = MODELS[name](_number(mean), *(_number(value, _POSITIVE) for value in others))
+    require(getattr(model, "prior_stop", 0.5) < 1.0, "a number is out of range")
+    return model
 
 
 def _unpack_moments(content: Any) -> Moments:

@@ -75,6 +75,17 @@ def predict_novelties(state: ForestState, table: Table, n_jobs: int | None) -> N
     return np.concatenate(found)
 
 
+def predict_ranks(state: ForestState, table: Table, n_jobs: int | None) -> NDArray[np.float64]:
+    """Return the share of held-out rows that are more familiar than each row."""
+    surroundings = state.spread.surroundings
+    if surroundings is None:
+        raise ValueError(
+            "No rows were held out when this forest was fitted, so that novelty has no rank: fit "
+            'it with spread="auto" to at least 50 rows, or use novelty(X).'
+        )
+    return surroundings.rank(predict_novelties(state, table, n_jobs))
+
+
 def _deviation(moments: ForestMoments) -> NDArray[np.float64]:
     """Return the standard deviations that the trees predict."""
     return np.sqrt(moments.noise + moments.posterior + moments.branching + moments.between_trees)

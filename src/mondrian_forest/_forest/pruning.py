@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit, ndtr
 
-LOG_ODDS = (0.0, 1.0, 2.0, 4.0, -1.0, -2.0, -3.0)
+LOG_ODDS = (0.0, 1.0, 2.0, 4.0, -1.0, -2.0, -3.0, -4.0)
 """Logarithms of the odds that are tried. The first is that of a coin."""
 COIN = 0.5
 ENOUGH_ROWS = 1000

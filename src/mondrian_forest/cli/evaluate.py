@@ -59,21 +59,21 @@ def evaluate(
         known = TableForest.load(model, mmap=True)
         known.forest.set_params(n_jobs=jobs)
         file = TableFile(table, delimiter=delimiter, columns=known.columns)
-        rows, n_rows = sample_rows(map(known.encoder.typed, file.batches()), most_rows)
+        rows, numbers, n_rows = sample_rows(map(known.encoder.typed, file.batches()), most_rows)
         if len(rows) < 2:
             fail(f"{str(table)!r} has too few rows to evaluate on: {len(rows)}.")
         status.update("Evaluating ...")
         scores = summary(known.encoder.labels(rows), known.predict_distribution(rows))
         if report is not None:
             status.update("Drawing ...")
-            _write_report(report, known, rows, title=f"{model.name} on {table.name}")
+            _write_report(report, known, rows, numbers, title=f"{model.name} on {table.name}")
     # After the status line, which would take what is printed below it to where it stands itself.
     print_result({"rows": n_rows, "rows evaluated": len(rows), **scores}, json)
     if report is not None:
         tell(f"Report: {report}")
 
 
-def _write_report(path: Path, model: TableForest, rows: Any, *, title: str) -> None:
+def _write_report(path: Path, model: TableForest, rows: Any, numbers: Any, *, title: str) -> None:
     from mondrian_forest.io.replace import replacing
 
     try:
@@ -83,6 +83,6 @@ def _write_report(path: Path, model: TableForest, rows: Any, *, title: str) -> N
     matplotlib.use("Agg")
     from mondrian_forest.report import report
 
-    page = report(model, rows, title=title)
+    page = report(model, rows, title=title, row_numbers=numbers)
     with replacing(path) as unfinished:
         unfinished.write_text(page, encoding="utf-8")

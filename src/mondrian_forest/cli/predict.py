@@ -36,6 +36,14 @@ def predict(
         typer.Option(help="Levels of quantiles, separated by commas, such as 0.05,0.5,0.95."),
     ] = "",
     std: Annotated[bool, typer.Option("--std", help="Append the standard deviation.")] = False,
+    novelty: Annotated[
+        bool,
+        typer.Option(
+            "--novelty",
+            help="Append how unlike the training data each row is: almost 0 beside a training row, "
+            "1 far from all of them.",
+        ),
+    ] = False,
     only: Annotated[
         bool, typer.Option("--only", help="Write the predictions without the table's columns.")
     ] = False,
@@ -43,7 +51,7 @@ def predict(
     delimiter: Delimiter = None,
     jobs: Jobs = -1,
 ) -> None:
-    """Append predictions to a table: the mean and, if asked for, std and quantiles.
+    """Append predictions to a table: the mean and, if asked for, std, quantiles and novelty.
 
     The table is read and written in batches, so it may be larger than memory. Columns are found by
     their names, in any order. Columns that the model does not know are copied to the output.
@@ -60,13 +68,16 @@ def predict(
         known = TableForest.load(model, mmap=True)
         known.forest.set_params(n_jobs=jobs)
         file = TableFile(table, delimiter=delimiter, verbatim=True)
-        taken = [name for name in predicted_names(std, levels) if name in file.names]
+        names = predicted_names(std, levels, novelty)
+        taken = [name for name in names if name in file.names]
         if taken and not only:
             fail(f"The table already has a column {taken[0]!r}: rename it, or use --only.")
         with TableWriter(output) as writer, progress_shown("Predicting", file.n_rows) as progress:
             # The empty table at the end makes sure that the header is written.
             for batch in chain(file.batches(batch_rows), [file.empty()]):
-                found = known.predict(file.with_nulls(batch), std=std, quantiles=levels)
+                found = known.predict(
+                    file.with_nulls(batch), std=std, quantiles=levels, novelty=novelty
+                )
                 columns = {} if only else dict(zip(batch.column_names, batch.columns, strict=True))
                 writer.write({**columns, **found})
                 progress.advance(progress.task_ids[0], len(batch))

@@ -5,10 +5,13 @@ from __future__ import annotations
 from html import escape
 from typing import Any
 
+import numpy as np
+from numpy.typing import ArrayLike
+
 from .._printable import printable
 from .._version import __version__
 from ..tables import TableForest
-from .sections import Evaluation, calibration, errors, features, scores
+from .sections import Evaluation, calibration, errors, features, scores, strange_rows
 
 _STYLE = """
 :root { color-scheme: light; }
@@ -28,7 +31,13 @@ img { max-width: 100%; height: auto; }
 """
 
 
-def report(model: TableForest, table: Any, *, title: str = "Model report") -> str:
+def report(
+    model: TableForest,
+    table: Any,
+    *,
+    title: str = "Model report",
+    row_numbers: ArrayLike | None = None,
+) -> str:
     """Return a report on how well a model predicts the rows of a table, as HTML.
 
     Parameters
@@ -37,6 +46,9 @@ def report(model: TableForest, table: Any, *, title: str = "Model report") -> st
     table : pyarrow.Table
         Rows with the target, which the model should not have learned.
     title : str
+    row_numbers : array-like of shape (n_rows,), default=None
+        The numbers by which the report names rows. If None, the first row is row 1. They are needed
+        if the table is a sample of a larger one.
 
     Returns
     -------
@@ -44,8 +56,9 @@ def report(model: TableForest, table: Any, *, title: str = "Model report") -> st
     """
     X = model.encoder.features(table)
     y = model.encoder.labels(table)
-    evaluation = Evaluation(model, X, y, model.forest.predict_distribution(X))
-    sections = (scores, calibration, errors, features)
+    numbers = np.arange(1, len(y) + 1) if row_numbers is None else np.asarray(row_numbers)
+    evaluation = Evaluation(model, X, y, model.forest.predict_distribution(X), numbers)
+    sections = (scores, calibration, errors, strange_rows, features)
     body = "\n".join(line for section in sections for line in section(evaluation))
     return f"""<!doctype html>
 <html lang="en">

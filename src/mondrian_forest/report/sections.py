@@ -20,6 +20,8 @@ from ..tables import TableForest
 _LONGEST_NAME = 60
 _MOST_FEATURES = 20
 _MOST_ROWS_FOR_BANDS = 300
+_MOST_STRANGE_ROWS = 10
+_STRANGE = 0.99  # share of held-out rows that are more familiar than a strange row
 _SCORES = {
     "rmse": ("RMSE", "root of the mean squared error of the predicted mean"),
     "nlpd": ("NLPD", "mean negative log density of the labels"),
@@ -37,6 +39,7 @@ class Evaluation(NamedTuple):
     X: NDArray[np.float64]
     y: NDArray[np.float64]
     prediction: PredictiveDistribution
+    row_numbers: NDArray[np.int64]
 
     @property
     def target(self) -> str:
@@ -85,6 +88,53 @@ def errors(evaluation: Evaluation) -> Iterator[str]:
     yield _picture(
         plots.ErrorDisplay.from_predictions(evaluation.y, evaluation.prediction),
         "Errors against the predicted standard deviation.",
+    )
+
+
+def strange_rows(evaluation: Evaluation) -> Iterator[str]:
+    """Yield how well the rows unlike the training data are predicted, and the strangest rows."""
+    forest, y, prediction = evaluation.model.forest, evaluation.y, evaluation.prediction
+    novelty = forest.novelty(evaluation.X)
+    mean, std = prediction.mean(), prediction.std()
+    is_inside = np.abs(metrics.pit(y, prediction) - 0.5) <= 0.45
+    yield "<h2>Strange rows</h2>"
+    if forest.spread_.surroundings is None:
+        yield (
+            "<p>No rows were held out when the model was fitted, so it is not known how strange "
+            "usual rows are.</p>"
+        )
+    else:
+        is_strange = forest.novelty(evaluation.X, rank=True) > _STRANGE
+        yield (
+            f"<p>A row is strange if it is less like the training data than {_STRANGE:.0%} of the "
+            f"rows that were held out when the model was fitted. Strange rows: "
+            f"{is_strange.sum():,} of {len(y):,}. By chance it would be about "
+            f"{0.01 * len(y):,.12g}.</p>"
+        )
+        yield "<div class=wide><table><tr><th></th><th>rows</th><th>RMSE</th><th>mean std</th>"
+        yield "<th>inside 90%</th></tr>"
+        for name, rows in (("strange rows", is_strange), ("other rows", ~is_strange)):
+            if rows.any():
+                yield (
+                    f"<tr><td>{name}</td><td>{rows.sum():,}</td>"
+                    f"<td>{metrics.rmse(y[rows], prediction[rows]):.4g}</td>"
+                    f"<td>{std[rows].mean():.4g}</td><td>{is_inside[rows].mean():.1%}</td></tr>"
+                )
+        yield "</table></div>"
+    yield "<p>The strangest rows:</p><div class=wide><table><tr><th>row</th><th>novelty</th>"
+    yield f"<th>{escape(evaluation.target)}</th><th>prediction</th><th>std</th>"
+    yield "<th>inside 90%</th></tr>"
+    for row in np.argsort(-novelty, kind="stable")[:_MOST_STRANGE_ROWS]:
+        yield (
+            f"<tr><td>{evaluation.row_numbers[row]:,}</td><td>{novelty[row]:.3g}</td>"
+            f"<td>{y[row]:.4g}</td><td>{mean[row]:.4g}</td><td>{std[row]:.4g}</td>"
+            f"<td>{'yes' if is_inside[row] else 'no'}</td></tr>"
+        )
+    yield (
+        '</table></div><p class="note">The novelty of a row is almost 0 beside a training row, and '
+        "1 far from all training rows. std: the predicted standard deviation. Inside 90%: whether "
+        "the label is in its 90% interval. If there are many more strange rows than by chance, the "
+        "table is unlike the training data.</p>"
     )
 
 

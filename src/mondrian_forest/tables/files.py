@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ._arrow import pyarrow as pa
 from .errors import TableError, no_such_column, quoted
@@ -295,17 +296,23 @@ def concatenated(tables: list[Any]) -> Any:
         raise TableError(f"The files do not fit together: {error}.") from None
 
 
-def sample_rows(batches: Iterable[Any], most_rows: int, seed: int = 0) -> tuple[Any, int]:
-    """Return a random sample of at most ``most_rows`` rows, and the number of all rows."""
+def sample_rows(
+    batches: Iterable[Any], most_rows: int, seed: int = 0
+) -> tuple[Any, NDArray[np.int64], int]:
+    """Return a random sample of at most ``most_rows`` rows, and the number of all rows.
+
+    Between the two are the row numbers of the sample; the first row of a table is row 1.
+    """
     random = np.random.default_rng(seed)
     kept: Any = None
-    keys = np.empty(0)
+    keys, numbers = np.empty(0), np.empty(0, np.int64)
     n_rows = 0
     for batch in batches:
+        numbers = np.concatenate([numbers, n_rows + 1 + np.arange(len(batch))])
         n_rows += len(batch)
         keys = np.concatenate([keys, random.random(len(batch))])
         kept = batch if kept is None else pa.concat_tables([kept, batch])
         if len(keys) > most_rows:  # keep the rows with the smallest keys, in order
             chosen = np.sort(np.argpartition(keys, most_rows - 1)[:most_rows])
-            keys, kept = keys[chosen], kept.take(chosen)
-    return (pa.table({}) if kept is None else kept.combine_chunks()), n_rows
+            keys, numbers, kept = keys[chosen], numbers[chosen], kept.take(chosen)
+    return (pa.table({}) if kept is None else kept.combine_chunks()), numbers, n_rows

@@ -18,9 +18,14 @@ from ..io.container import ModelFileError
 from .encoding import TableEncoder
 
 
-def predicted_names(std: bool, quantiles: Iterable[float]) -> list[str]:
+def predicted_names(std: bool, quantiles: Iterable[float], novelty: bool) -> list[str]:
     """Return the names of the columns that ``TableForest.predict`` returns."""
-    return ["prediction", *(["std"] if std else []), *(f"q{level:.12g}" for level in quantiles)]
+    return [
+        "prediction",
+        *(["std"] if std else []),
+        *(f"q{level:.12g}" for level in quantiles),
+        *(["novelty"] if novelty else []),
+    ]
 
 
 class TableForest:
@@ -113,15 +118,15 @@ class TableForest:
         return self.forest.predict_distribution(X)
 
     def predict(
-        self, table: Any, *, std: bool = False, quantiles: ArrayLike = ()
+        self, table: Any, *, std: bool = False, quantiles: ArrayLike = (), novelty: bool = False
     ) -> dict[str, NDArray[np.float64]]:
-        """Predict columns: ``prediction``, ``std`` if asked for, and ``q0.05`` for a quantile.
+        """Predict columns: ``prediction``, and ``std``, ``q0.05`` and ``novelty`` if asked for.
 
         It takes little memory: no predictive distribution of all rows is kept.
         """
         X = self.encoder.features(table)
         levels = np.asarray(quantiles, dtype=np.float64).ravel()
-        names = predicted_names(std, levels)
+        names = predicted_names(std, levels, novelty)
         if len(X) == 0:
             return {name: np.empty(0) for name in names}
         mean, deviation = self.forest.predict(X, return_std=True)
@@ -130,6 +135,8 @@ class TableForest:
             values.append(np.asarray(deviation))
         if len(levels) > 0:
             values.extend(self.forest.predict_quantiles(X, levels).T)
+        if novelty:
+            values.append(self.forest.novelty(X))
         return dict(zip(names, values, strict=True))
 
     def save(self, path: str | os.PathLike[str], *, rows: bool = True) -> None:

@@ -11,11 +11,17 @@ from mondrian_forest._core.arrays.tree import NO_CHILD, parents_first
 from mondrian_forest._core.growth import Growth
 from mondrian_forest._core.labels import Pruned
 from mondrian_forest._core.labels.model import set_all_nodes
-from mondrian_forest._core.labels.pruned import PRIOR_COUNT, PRIOR_SHAPE
+from mondrian_forest._core.labels.pruned import (
+    LOG_WEIGHT,
+    PRIOR_COUNT,
+    PRIOR_SHAPE,
+    flattening,
+)
 from mondrian_forest._core.mixtures.collect import predict_mixture
+from reference import pruning
 from trees import forest_of, give_labels, grow, learn_in_steps, rows_in, small_table
 
-PRIOR = Pruned(3.0, 8.0, 1e-13)
+PRIOR = Pruned(3.0, 8.0, 1e-13, 0.3)
 
 
 def sequential(labels, mean, variance):
@@ -37,26 +43,31 @@ def sequential(labels, mean, variance):
 
 
 def describe(tree, row_lists, labels, node=0, parent=(PRIOR.prior_mean, PRIOR.prior_scale / 2)):
-    """Return by node: the density of its labels, what it predicts, and its children."""
+    """Return by node: the density of its labels, what it predicts, its children, and its cut."""
     inside = labels[rows_in(tree, row_lists, node)]
-    found = {node: (*sequential(inside, *parent), ())}
+    own, predictive = sequential(inside, *parent)
+    found = {node: (own, predictive, (), 0.0)}
     left = int(tree.left_child[node])
     if left != NO_CHILD:
         here = inside.mean(), inside.var(ddof=1)
-        found[node] = (*found[node][:2], (left, left + 1))
         for child in (left, left + 1):
             found |= describe(tree, row_lists, labels, child, here)
+        flat = flattening(len(inside))
+        cut = LOG_WEIGHT + found[left][0] + found[left + 1][0] - flat * own
+        cut -= (1.0 - flat) * sequential(inside, *here)[0]
+        found[node] = (own, predictive, (left, left + 1), cut)
     return found
 
 
 def prunings(nodes, node=0):
-    """Return all prunings below a node: the logarithm of their prior, and their leaves."""
-    children = nodes[node][2]
+    """Return all prunings below a node: the logarithm of their weight, and their leaves."""
+    children, cut = nodes[node][2:]
     if not children:
         return [(0.0, (node,))]
     deeper = product(*(prunings(nodes, child) for child in children))
-    return [(math.log(0.5), (node,))] + [
-        (math.log(0.5) + left[0] + right[0], left[1] + right[1]) for left, right in deeper
+    goes_on = math.log(1.0 - PRIOR.prior_stop) + cut
+    return [(math.log(PRIOR.prior_stop), (node,))] + [
+        (goes_on + left[0] + right[0], left[1] + right[1]) for left, right in deeper
     ]
 
 
@@ -81,10 +92,7 @@ def test_weights_and_predictions_equal_the_sum_over_all_prunings(seed):
     tree, row_lists = grow(rows, 2, seed=seed)
     give_labels(tree, row_lists, labels, PRIOR)
     nodes = describe(tree, row_lists, labels)
-    logs, leaves = zip(
-        *((prior + sum(nodes[k][0] for k in ends), ends) for prior, ends in prunings(nodes)),
-        strict=True,
-    )
+    logs, leaves = zip(*prunings(nodes), strict=True)
     assert len(leaves) > 5
     weights = np.exp(np.array(logs) - logsumexp(logs))
     reached = {
@@ -101,7 +109,7 @@ def test_weights_and_predictions_equal_the_sum_over_all_prunings(seed):
         law = nodes[node][1]
         assert tree.nodes["location"][node] == pytest.approx(law.kwds.get("loc", law.args[1]))
         assert tree.nodes["precision"][node] == pytest.approx(law.args[2] ** -2, rel=1e-10)
-        assert tree.nodes["degrees"][node] == law.args[0]
+        assert 2.0 * PRIOR_SHAPE + tree.nodes["n_samples"][node] == law.args[0]
 
     generator = np.random.default_rng(seed)
     queries = generator.uniform(-0.3, 1.3, (6, rows.shape[1])).astype(np.float32)
@@ -157,8 +165,83 @@ def test_labels_without_structure_are_not_split():
     labels = np.random.default_rng(5).normal(3.0, 2.0, 400)
     tree, row_lists = grow(rows, 5, seed=1)
     give_labels(tree, row_lists, labels, PRIOR)
-    assert expit(tree.nodes["share"][0]) > 0.9
+    assert expit(tree.nodes["share"][0]) > 0.9  # though the prior probability is 0.3
     # ... and where a cut explains the labels, hardly anything stops above it.
     labels += 50.0 * rows[:, 1]
     give_labels(tree, row_lists, labels, PRIOR)
     assert expit(tree.nodes["share"][0]) < 1e-6
+
+
+def log_average(log_gain, prior_stop):
+    return np.logaddexp(math.log(prior_stop), math.log(1.0 - prior_stop) + log_gain)
+
+
+def log_cut(n, of_children, own, squares):
+    flat = flattening(n)
+    return of_children - flat * own - (1.0 - flat) * pruning.log_centred_density(n, squares)
+
+
+def log_mean_cut(n_left, n_right):
+    """Log of the mean of a cut over all labels that its node may have as a leaf."""
+    n = n_left + n_right
+    return pruning.log_excess(n_left, n_right) + pruning.log_flatness(n, flattening(n))
+
+
+@pytest.mark.parametrize(
+    "sizes", [(1, 1), (1, 2), (2, 2), (1, 4), (3, 4), (7, 20), (60, 300), (1, 700), (316, 316)]
+)
+def test_a_cut_of_noise_has_about_the_same_mean_whatever_its_size(sizes):
+    """With the weight that the prior gives to each cut it is 5 to 7."""
+    assert 5.0 * 0.9 < math.exp(LOG_WEIGHT + log_mean_cut(*sizes)) < 7.0 * 1.1
+
+
+@pytest.mark.parametrize(("centre", "variance"), [(0.0, 1.0), (7.0, 0.01)])
+@pytest.mark.parametrize("prior_stop", [0.02, 0.5])
+def test_the_evidence_of_two_labels_is_a_density_times_a_prior_weight(prior_stop, centre, variance):
+    """The weight of the pruning with a cut is the same, whatever the parent's labels are."""
+
+    def average(mean, squares):
+        # Labels at mean +- d, where 2 d^2 is the sum of squares, which is also the variance.
+        child = pruning.log_density(1, 0.0, np.sqrt(0.5 * squares), squares)
+        own = pruning.log_density(2, squares, mean - centre, variance)
+        return log_average(log_cut(2, 2.0 * child, own, squares), prior_stop)
+
+    total = pruning.log_total(2, average, centre, variance)
+    expected = log_average(log_mean_cut(1, 1), prior_stop)
+    assert total == pytest.approx(expected, abs=0.01)
+
+
+def of_three_labels(centre, variance, prior_stop=0.5):
+    """Return the total evidence of all three labels that a node may have.
+
+    The root cuts the first of them off, and the other inner node cuts the two others.
+    """
+    # By symmetry a quarter of a circle of directions is enough. Where the two others are equal the
+    # density has a pole, so that points are dense there.
+    steps = (np.arange(60) + 0.5) / 60
+    directions, volumes = 0.5 * np.pi * steps**5, 5.0 * steps**4 / 60
+    along = np.array([[2.0, -1.0, -1.0], [0.0, 1.0, -1.0]]) / np.sqrt([[6.0], [2.0]])
+
+    def average(mean, squares):
+        own = pruning.log_density(3, squares, mean - centre, variance)
+        here = 0.5 * squares
+        total = -np.inf
+        for angle, part in zip(directions, volumes, strict=True):
+            direction = np.cos(angle) * along[0] + np.sin(angle) * along[1]
+            labels = np.sqrt(squares) * direction[:, None]
+            first = pruning.log_density(1, 0.0, labels[0], here)
+            middle, pair = 0.5 * (labels[1] + labels[2]), 0.5 * (labels[1] - labels[2]) ** 2
+            second = pruning.log_density(2, pair, middle, here)
+            half = pruning.log_density(1, 0.0, np.sqrt(0.5 * pair), pair)
+            inner = log_average(log_cut(2, 2.0 * half, second, pair), prior_stop)
+            outer = log_cut(3, first + second + inner, own, squares)
+            total = np.logaddexp(total, log_average(outer, prior_stop) + math.log(part))
+        return total
+
+    return math.exp(pruning.log_total(3, average, centre, variance))
+
+
+def test_the_evidence_of_three_labels_is_a_density_times_a_prior_weight():
+    weight = of_three_labels(0.0, 1.0)
+    assert 1.0 < weight < 0.5 + 0.5 * 5.0 * (0.5 + 0.5 * 5.0)
+    assert of_three_labels(7.0, 0.01) == pytest.approx(weight, rel=1e-3)

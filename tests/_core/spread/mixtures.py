@@ -3,8 +3,10 @@
 import numpy as np
 
 from mondrian_forest._core.mixtures.mixture import Mixture
+from mondrian_forest._core.mixtures.neighbours import Neighbours
 from mondrian_forest._core.mixtures.reduce import ForestMoments
 from mondrian_forest._core.spread.apply import Spread, stretch
+from mondrian_forest._core.spread.blend import KINDS
 
 SPREAD = Spread(1.7, np.array([0.5, 1.0, 2.0]), np.array([0.2, 0.8, 0.9]))
 
@@ -40,4 +42,10 @@ def moments_of(mixture, mean):
 
 def stretched(mixture, mean, spread):
     changed = copy(mixture)
-    return changed, stretch(changed, moments_of(mixture, mean), spread)
+    factor = spread.factor_at(np.sqrt(sum(variances(mixture, mean))))
+    return changed, stretch(changed, moments_of(mixture, mean), spread.balance, factor)
+
+
+def no_labels(n_rows):
+    """Return neighbours of rows, of either kind, without labels."""
+    return [Neighbours(np.zeros(n_rows), np.empty((n_rows, 0)))] * len(KINDS)

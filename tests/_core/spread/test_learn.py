@@ -3,11 +3,13 @@ import pytest
 from scipy.stats import norm, t
 
 from mondrian_forest._core.mixtures.mixture import Mixture, cumulative
+from mondrian_forest._core.mixtures.neighbours import Neighbours
 from mondrian_forest._core.spread.apply import Spread
+from mondrian_forest._core.spread.blend import Blend
 from mondrian_forest._core.spread.learn import learn_factors, learn_spread
 from mondrian_forest._core.spread.record import RECORD, measure
 
-from .mixtures import mixtures, stretched
+from .mixtures import mixtures, no_labels, stretched
 
 
 def normal_record(ratio, deviation, seed=0):
@@ -25,12 +27,13 @@ def normal_record(ratio, deviation, seed=0):
 def measured_twice(mixture, mean, y):
     """Return the record as a forest makes it of its first rows."""
     record = np.empty(len(y), RECORD)
-    measure(mixture, mean, y, learn_factors(record[:0]), record)
-    measure(mixture, mean, y, learn_factors(record.copy()), record)
+    for factors in (learn_factors(record[:0]), None):
+        known = learn_factors(record.copy()) if factors is None else factors
+        measure(mixture, mean, no_labels(len(y)), y, known, 0.0, record)
     return record
 
 
-def learned(record, far_deviation=0.0):
+def learned(record, far_deviation=1.0):
     return learn_spread(record, far_deviation)
 
 
@@ -149,22 +152,6 @@ class TestLearn:
         assert error(learned(record).factor[0]) < 1.02 * least
         assert error(learn_factors(record).factor[0]) > 1.04 * least
 
-    def test_far_from_what_was_seen_nothing_is_changed(self):
-        deviation = np.geomspace(0.1, 1.0, 400)
-        record = normal_record(0.5, deviation)
-        near, far = learned(record, 1.0), learned(record, 10.0)
-        seen = deviation[:390]  # but for the last percent
-        np.testing.assert_array_equal(near.factor_at(seen), far.factor_at(seen))
-        assert near.factor_at(np.array([10.0]))[0] < 0.6
-        np.testing.assert_allclose(far.factor_at(np.array([10.0, 99.0])), 1.0)
-        assert (np.diff(far.deviation) > 0).all()
-
-    def test_one_row_does_not_decide_what_is_far(self):
-        deviation = np.geomspace(0.1, 0.3, 400)
-        deviation[-1] = 0.99
-        spread = learned(normal_record(0.3, deviation), 1.0)
-        assert spread.factor_at(np.array([1.0]))[0] == 1.0
-
     def test_rows_that_were_measured_with_other_factors_still_count(self):
         """A stream: at first nothing is known of the factor, and it is far from 1."""
         generator = np.random.default_rng(0)
@@ -174,18 +161,72 @@ class TestLearn:
         for i in range(300):
             one = mixture._replace(offset=mixture.offset[i : i + 2])
             factors = learn_factors(record[:i].copy())
-            measure(one, mean[i : i + 1], y[i : i + 1], factors, record[i : i + 1])
+            here = slice(i, i + 1)
+            measure(one, mean[here], no_labels(1), y[here], factors, 0.0, record[here])
         at_once = measured_twice(mixture, mean, y)
         np.testing.assert_allclose(learned(record).factor, learned(at_once).factor, rtol=0.1)
 
-    def test_one_row_can_be_far_from_what_was_seen(self):
-        spread = learned(normal_record(0.5, np.ones(1)), 10.0)
-        assert (np.diff(spread.deviation) > 0).all()
-        assert spread.factor_at(np.array([10.0]))[0] == 1.0
+    def test_knows_the_novelty_of_the_rows_and_the_width_of_all_labels(self):
+        record = normal_record(0.5, np.ones(400))
+        record["novelty"] = np.linspace(0.1, 0.5, 400)
+        around = learned(record, 7.0).surroundings
+        np.testing.assert_allclose(around.novelty, np.linspace(0.1, 0.5, 101))
+        assert around.far_deviation == 7.0
 
-    def test_predictions_that_are_too_narrow_do_not_shrink_far_away(self):
-        record = normal_record(2.5, np.ones(400))
-        deviation = np.geomspace(1.0, 9.0, 50)
-        for far_deviation in (1.2, 2.6, 5.0):
-            width = learned(record, far_deviation).factor_at(deviation) * deviation
-            assert (np.diff(width) > -1e-12).all()
+
+def labels_of_two_kinds(near, others):
+    """Return neighbours with labels near the rows and others, of which the trees know nothing."""
+    return [Neighbours(np.zeros(len(near)), np.sort(labels, axis=1)) for labels in (near, others)]
+
+
+class TestBlend:
+    """Normal predictions of labels that are at one of two places, which some neighbours show."""
+
+    n_rows = 400
+
+    def learned(self, labels_of, y_of=None):
+        generator = np.random.default_rng(0)
+        mean = generator.normal(size=self.n_rows)
+        side = generator.choice([-1.0, 1.0], self.n_rows)
+        y = mean + (side + 0.1 * generator.normal(size=self.n_rows) if y_of is None else y_of(side))
+        ones = np.ones(self.n_rows)
+        mixture = Mixture(np.arange(self.n_rows + 1), ones, mean.copy(), ones, np.empty(0))
+        record = np.empty(self.n_rows, RECORD)
+        places = mean[:, None] + labels_of(generator)
+        far = 5.0 * generator.normal(size=(self.n_rows, 200))
+        for known in (record[:0], record):
+            factors = learn_factors(known.copy())
+            near = labels_of_two_kinds(places, far)
+            measure(mixture, mean, near, y, factors, 0.01, record)
+        return learned(record)
+
+    def two_places(self, generator):
+        shape = self.n_rows, 200
+        return generator.choice([-1.0, 1.0], shape) + 0.1 * generator.normal(size=shape)
+
+    def test_takes_the_labels_that_show_the_shape(self):
+        found = self.learned(self.two_places)
+        assert found.blend == Blend(0.95, 0.05, False)
+        assert found.balance == 1.0
+
+    def test_does_without_labels_that_show_no_more_than_the_prediction(self):
+        def normal(generator):
+            return generator.normal(size=(self.n_rows, 200))
+
+        def labels(side):
+            return np.random.default_rng(1).normal(size=len(side))
+
+        assert self.learned(normal, labels).blend is None
+
+    def test_does_without_labels_that_win_density_by_spikes_alone(self):
+        """Half of the labels are exactly zero, which the other labels near a row hit as well, and
+        the other half is predicted much better by the trees."""
+
+        def spikes(generator):
+            shape = self.n_rows, 200
+            return np.where(generator.random(shape) < 0.6, 0.0, 9.0 * generator.normal(size=shape))
+
+        def labels(side):
+            return np.where(side > 0, 0.0, 0.3 * np.random.default_rng(1).normal(size=len(side)))
+
+        assert self.learned(spikes, labels).blend is None

@@ -1,8 +1,11 @@
 import numpy as np
 import pytest
+from scipy.stats import norm
 
 from mondrian_forest._core.mixtures.mixture import cumulative, log_density
+from mondrian_forest._core.mixtures.neighbours import Neighbours
 from mondrian_forest._core.spread.apply import constant_spread
+from mondrian_forest._core.spread.blend import BLENDS, KINDS, blend_labels
 from mondrian_forest._core.spread.record import (
     BALANCES,
     DENSITY_FACTORS,
@@ -15,7 +18,7 @@ from mondrian_forest._core.spread.record import (
     to_columns,
 )
 
-from .mixtures import SPREAD, mixtures, stretched, variances
+from .mixtures import SPREAD, mixtures, no_labels, stretched, variances
 
 
 @pytest.mark.parametrize("is_gaussian", [True, False])
@@ -24,7 +27,7 @@ class TestMeasure:
 
     def record(self, mixture, mean, spread, y=y):
         out = np.empty(len(y), RECORD)
-        measure(mixture, mean, y, spread, out)
+        measure(mixture, mean, no_labels(len(y)), y, spread, 0.0, out)
         return out
 
     def test_has_the_levels_of_the_intervals_that_end_at_the_labels(self, is_gaussian):
@@ -70,6 +73,41 @@ class TestMeasure:
         expected = densities - densities[BALANCES == 1.0]
         np.testing.assert_allclose(record["gain"].T, expected, rtol=1e-9, atol=1e-9)
 
+    def test_has_what_each_blend_is_worth(self, is_gaussian):
+        """Compared with blended mixtures. Labels lie farther apart than the Gaussians are wide."""
+        mixture, mean = mixtures(is_gaussian)
+        generator = np.random.default_rng(5)
+        near = [
+            Neighbours(generator.random(3), np.sort(generator.uniform(-3, 3, (3, 6)), axis=1))
+            for _ in KINDS
+        ]
+        record = np.empty(3, RECORD)
+        measure(mixture, mean, near, self.y, SPREAD, 0.02, record)
+        np.testing.assert_array_equal(record["novelty"], near[0].novelty)
+        plain, moments = stretched(mixture, mean, SPREAD._replace(balance=1.0))
+        density, below = np.empty(3), np.empty(3)
+        log_density(plain, self.y, density)
+        for b, blend in enumerate(BLENDS):
+            if blend.bandwidth > 0.1:
+                continue  # labels would share Gaussians
+            labels = near[KINDS.index(blend.is_pruned)].labels
+            _, blended = blend_labels(plain, moments, labels, blend, 0.02)
+            expected = np.empty(3)
+            log_density(blended, self.y, expected)
+            expected -= density
+            np.testing.assert_allclose(record["blend_gain"][:, b], expected, rtol=2e-2)
+            cumulative(blended, self.y, below)
+            expected = np.abs(2.0 * below - 1.0)
+            np.testing.assert_allclose(record["blend_level"][:, b], expected, atol=2e-3)
+        for kind, one in enumerate(near):
+            away = np.abs(one.labels - self.y[:, None]).mean(axis=1)
+            pairs = np.abs(one.labels[:, :, None] - one.labels[:, None]).mean(axis=(1, 2))
+            np.testing.assert_allclose(record["label_crps"][:, kind], away - 0.5 * pairs)
+        width = np.exp(record["log_factor"]) * record["deviation"]
+        standard = (self.y - mean) / width
+        expected = standard * (2 * norm.cdf(standard) - 1) + 2 * norm.pdf(standard)
+        np.testing.assert_allclose(record["crps"], width * (expected - np.pi**-0.5), rtol=1e-9)
+
     def test_is_finite_for_absurd_labels(self, is_gaussian):
         mixture, mean = mixtures(is_gaussian)
         record = self.record(mixture, mean, SPREAD, np.array([1e20, -1e60, 1e140]))
@@ -78,7 +116,8 @@ class TestMeasure:
 
 def test_files_store_a_record_as_one_column_for_each_number():
     n_factors, n_densities, n_balances = len(FACTORS), len(DENSITY_FACTORS), len(BALANCES)
-    assert 2 + n_factors + n_densities + 3 * n_balances == RECORD_WIDTH
+    of_blends = 2 * len(BLENDS) + 1 + len(KINDS)
+    assert 3 + n_factors + n_densities + 3 * n_balances + of_blends == RECORD_WIDTH
     columns = np.random.default_rng(0).random((4, RECORD_WIDTH))
     record = from_columns(columns)
     np.testing.assert_array_equal(to_columns(record), columns)

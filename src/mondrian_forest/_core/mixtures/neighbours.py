@@ -3,7 +3,8 @@
 A row that goes down a tree may branch off above any node whose box it is outside of (Alg. 5). There
 it is compared with all rows of that node. The novelty of a row in a tree is the mean share of these
 rows in all rows, and the novelty in a forest is the mean over its trees. Next to a training row it
-is about 1 / n, and far from all data it is 1. Label models have no part in it.
+is about 1 / n, though not below ``LEAST_SHARE``, and far from all data it is 1. Label models have
+no part in it.
 
 The labels near a row are a sample of the labels of these nodes. For this sample, a row goes no
 further down than to the last node with enough rows. Or it stops where the label model lets it stop,
@@ -30,15 +31,15 @@ from .ensemble import Ensemble, Walk, allocate_walk
 from .route import find_outside_node, replace_row, start_walk
 
 LEAST_SHARE = 1e-4
-"""Nodes with a smaller share of the rows are not told apart: a row is not followed into them."""
+"""Smaller shares of the rows count as this one, so that rows need not be followed to the leaves."""
 FEWEST_LABELS = 20
 """Labels are those of nodes with at least so many rows."""
 _ENOUGH_LABELS = 800
 """A sample has so many labels, from all trees, unless that takes too many from each."""
 _MOST_STEPS = 64
-"""Of the rows of a leaf in a tree that learns, only so many are looked at."""
+"""Of the rows of a leaf in a tree that learns, only the newest ones are looked at, so many."""
 _GOLDEN = 0.6180339887498949
-_SCATTER = 997.0
+_SCATTER = 997.6180339887498949
 _LIGHT = 1e-6
 """A row is not followed when no more than this weight is left."""
 
@@ -143,12 +144,13 @@ class _Sample(NamedTuple):
 
 @borrowing_kernel
 def _set_phases(rows: NDArray[np.float32], phase: NDArray[np.float64]) -> None:
-    """Set what looks like a random number, and is always the same for a row."""
+    """Set what looks like a random number from 0 to 1, and is always the same for a row."""
     for i in range(len(rows)):
         total = 0.0
         for f in range(rows.shape[1]):
-            total = total * _GOLDEN + rows[i, f] * _SCATTER
-        phase[i] = total - math.floor(total)
+            total = (total + np.float64(rows[i, f])) * _SCATTER
+            total -= math.floor(total)
+        phase[i] = total
 
 
 @borrowing_kernel
@@ -247,7 +249,7 @@ def _leave(
     if staying[number] - weight <= _LIGHT:
         weight = staying[number]
     staying[number] -= weight
-    novelty[number] += weight * (nodes[node].n_samples / nodes[0].n_samples)
+    novelty[number] += weight * max(nodes[node].n_samples / nodes[0].n_samples, LEAST_SHARE)
     _take(nodes, tree, node, offset, number, 1.0 - staying[number], sample)
 
 
@@ -289,7 +291,9 @@ def _label_at(
             rank -= nodes[node].n_samples
             node += 1
     row = memory.tallies[tree, node].first_row
-    for _ in range(min(rank, _MOST_STEPS)):
+    n_samples = wide(nodes[node].n_samples)
+    n_steps = rank if n_samples <= _MOST_STEPS else rank * _MOST_STEPS // n_samples
+    for _ in range(n_steps):
         row = memory.row_numbers[tree, row]
     return np.float64(memory.labels[row])
 
