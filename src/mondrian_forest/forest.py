@@ -49,7 +49,8 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
     """A Mondrian forest for regression with a full predictive distribution.
 
     An ensemble of Mondrian trees, with a Bayesian model of the labels in each. Every prediction is
-    a mixture of distributions, wide where there is no data.
+    a mixture of distributions. It is wide where the labels vary, and where there are few data. Far
+    from all data it has the mean and the standard deviation of all labels.
 
     The default is what predicts best on most tables. ``MondrianForestRegressor(**PAPER)`` is the
     model of the paper. It is faster, and learns online with the law of a batch fit, but takes no
@@ -78,9 +79,11 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
         Relative rates at which the features are cut. None: equal ones. "auto": learned from the
         labels, when the forest is fitted.
     spread : float or "auto", default="auto"
-        Factor by which predictive distributions are stretched about their means. "auto": factors
-        that depend on the standard deviation, and a shape, learned from rows that are predicted
-        before they are learned, at the fit and from then on.
+        Factor by which predictive distributions are stretched about their means. "auto": widths and
+        shapes are learned from rows that are predicted before they are learned, at the fit and from
+        then on. Widths depend on the standard deviation that the trees predict and on the novelty
+        of the row. Far from all data they are that of all labels. Where labels do not look like
+        what the trees predict, as with two modes, labels near the row are mixed in.
     robust : bool, default=True
         Keep single extreme values from ruling the forest. Features are mapped to [0, 1] through
         quantiles, not by minimum and maximum. A label that is more than 20 times as far from the
@@ -116,6 +119,8 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
     spread_ : Spread
         The spread in use. ``spread_.factor`` are the factors for predictions whose standard
         deviations are ``spread_.deviation`` before, and ``spread_.balance`` is the shape.
+        ``spread_.blend`` says how labels near a row are mixed in, and ``spread_.surroundings`` what
+        the novelty of held-out rows was; either may be None.
     min_samples_split_ : int
         The number in use.
     n_samples_seen_ : int
@@ -130,7 +135,8 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
     Where the paper leaves the branch time of a new point open, the hierarchical posterior
     integrates it out: mean and variance of each component are exact. With ``**PAPER``, a prediction
     far from all data is ``N(prior_mean, prior_scale / 2 + noise_variance)`` with the
-    hyperparameters of ``posterior_``. Sample weights are not supported.
+    hyperparameters of ``posterior_``. By default it has the mean and the standard deviation of all
+    labels if the spread was learned, from 50 rows or more. Sample weights are not supported.
 
     Threads may share a forest. Predictions, ``save``, pickling and copying see it as it was before
     or after a call of ``fit``, ``partial_fit`` or ``freeze`` in another thread, never in between.

@@ -34,7 +34,7 @@ def test_a_name_stands_for_an_object_without_given_hyperparameters(name):
     [
         HierarchicalPosterior(prior_mean=1.0, prior_scale=2.0, prior_rate=0.3, noise_variance=0.4),
         EmpiricalPosterior(prior_mean=1.0, prior_scale=2.0, prior_rate=0.3, noise_variance=0.4),
-        PrunedPosterior(prior_mean=1.0, prior_scale=2.0, noise_variance=0.4),
+        PrunedPosterior(prior_mean=1.0, prior_scale=2.0, noise_variance=0.4, prior_stop=0.3),
     ],
 )
 def test_given_hyperparameters_are_used_and_the_object_stays_as_it_is(posterior):

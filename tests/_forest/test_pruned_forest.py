@@ -81,7 +81,7 @@ def test_a_stream_gives_the_nodes_that_a_full_recomputation_gives(chunk, setting
         check_tree_invariants(tree, state.rows[:200], state.grove.rows(number), labels=y)
         kept = tree.nodes.copy()
         renew(state.grove, number, state.model)
-        for name in ("share", "location", "precision", "degrees"):
+        for name in ("share", "location", "precision", "n_samples"):
             np.testing.assert_allclose(kept[name], tree.nodes[name], rtol=1e-9, atol=1e-9)
 
 
@@ -121,7 +121,11 @@ def test_a_file_keeps_weights_spread_and_trend(tmp_path):
         part.partial_fit(X[300:], y[300:])
     np.testing.assert_array_equal(loaded.predict_quantiles(X, 0.9), model.predict_quantiles(X, 0.9))
     assert loaded.spread_.balance == model.spread_.balance
-    np.testing.assert_array_equal(loaded.spread_[1:], model.spread_[1:])
+    for name in ("deviation", "factor"):
+        np.testing.assert_array_equal(getattr(loaded.spread_, name), getattr(model.spread_, name))
+    around, other = loaded.spread_.surroundings, model.spread_.surroundings
+    np.testing.assert_array_equal(around.novelty, other.novelty)
+    assert around.far_deviation == other.far_deviation
     model.save(tmp_path / "small.mf", rows=False)
     frozen = MondrianForestRegressor.load(tmp_path / "small.mf", mmap=True)
     np.testing.assert_array_equal(frozen.predict(X), model.predict(X))

@@ -103,12 +103,15 @@ def test_on_small_tables_rows_are_held_out_in_turn(monkeypatch, n_rows, trend, n
         sampled_on.append({tuple(row) for row in rows[:n_used].tolist()})
         return sample_trees(rows, labels, n_used, *others)
 
-    def learn(ensemble, record, rows, labels, n_jobs):
+    def learn(ensemble, record, memory, held, all_labels, n_jobs):
+        rows, labels = held
         held_out_rows = {tuple(row) for row in rows.tolist()}
         assert len(sampled_on[-1]) == n_rows - len(labels)
         assert held_out_rows.isdisjoint(sampled_on[-1])
         turns.append(labels.copy())
-        return learn_from_held_out(ensemble, record, rows, labels, n_jobs)
+        assert len(memory.labels) == n_rows
+        assert all_labels.n_samples == n_rows
+        return learn_from_held_out(ensemble, record, memory, held, all_labels, n_jobs)
 
     monkeypatch.setattr(recipe, "sample_trees", sample)
     monkeypatch.setattr(held_out, "learn_from_held_out", learn)

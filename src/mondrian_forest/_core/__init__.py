@@ -42,9 +42,11 @@ The files, in the order in which a fit and a prediction use them:
 ``labels``
     The label models: what a tree says about labels, given its structure.
 ``mixtures``
-    ``predict`` routes rows through trees (Alg. 5) and combines the trees. ``mixture``,
-    ``quantiles`` and ``crps`` compute with the mixtures that result, ``student`` and ``series``
-    with their components.
+    ``route`` takes rows through trees (Alg. 5), ``collect`` and ``reduce`` combine the trees.
+    ``neighbours`` finds what rows are compared with: their novelty, and labels near them.
+    ``mixture``, ``quantiles`` and ``crps`` compute with the mixtures that result, ``student`` and
+    ``series`` with their components.
 ``spread``
-    How wide and of which shape the mixtures are, learned from held-out rows.
+    How wide and of which shape the mixtures are, learned from held-out rows. ``blend`` mixes in the
+    labels near a row.
 """

@@ -9,7 +9,9 @@
 ``stream``             learning more rows: when to review, widen, reweigh, extend
 ``scaling``            how features become coordinates of the unit cube
 ``label_limits``       which labels are outliers
+``trials``             small forests that tell weights and pruning
 ``weights``            at which rates features are cut
+``pruning``            how probable it is, a priori, that a node is not cut
 ``mean_function``      a linear trend that is subtracted from the labels
 ``trees``              all trees at once: sampled, extended, copied, in threads
 ``held_out``           the spread, learned from rows that are predicted before they are learned

@@ -71,12 +71,12 @@ def test_faults_of_the_root_are_found(make, array, field, value, message):
 
 
 @pytest.mark.parametrize(
-    ("field", "value"), [("degrees", np.inf), ("precision", np.inf), ("share", np.nan)]
+    ("field", "value"), [("precision", 0.0), ("precision", np.inf), ("share", np.nan)]
 )
 def test_faults_of_a_pruned_tree_are_found(field, value):
     rows = ROWS
     tree, order = grow(rows, min_samples_split=3)
-    pruned = Pruned(0.0, 1.0, 0.1)
+    pruned = Pruned(0.0, 1.0, 0.1, 0.5)
     give_labels(tree, order, rows[:, 0].astype(float), pruned)
     assert fault(tree, order.order, False, model=pruned) == ""
     assert "out of its range" in fault(tree, order.order, False)  # taken for another label model

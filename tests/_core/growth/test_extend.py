@@ -55,7 +55,7 @@ def test_level_by_level_comes_to_each_node_once_and_after_its_parent(rows, seed)
     rows=tables,
     min_samples_split=st.sampled_from([2, 3, 10]),
     lifetime=st.sampled_from([0.5, 3.0, np.inf]),
-    model=st.sampled_from([PRIOR, Empirical(*PRIOR), Pruned(3.0, 8.0, 0.3)]),
+    model=st.sampled_from([PRIOR, Empirical(*PRIOR), Pruned(3.0, 8.0, 0.3, 0.5)]),
     chunk=st.sampled_from([1, 1, 2, 5, 29]),
     seed=st.integers(0, 1000),
 )

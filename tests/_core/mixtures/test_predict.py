@@ -21,7 +21,7 @@ from trees import (
 
 PRIOR = Hierarchical(3.0, 8.0, 0.4, 0.3)
 EMPIRICAL = Empirical(*PRIOR)
-PRUNED = Pruned(3.0, 8.0, 0.3)
+PRUNED = Pruned(3.0, 8.0, 0.3, 0.5)
 
 
 def small_forest(n_trees=3, n_rows=40, min_samples_split=4, model=PRIOR):

@@ -11,7 +11,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from ..arrays.kernel import kernel
+from ..arrays.kernel import inner_kernel, kernel
 from ..arrays.tree import Records
 from .mixture import (
     Mixture,
@@ -25,6 +25,8 @@ from .quantiles import newton_quantile, searched_quantile
 from .student import MOST_DEGREES, density_at_zero, log_decay, normal_at, student_tail
 
 _DENSITY_AT_ZERO = 1.0 / math.sqrt(2.0 * math.pi)
+_CRPS_AT_ZERO = 1.0 / math.sqrt(math.pi)
+"""What is subtracted from the expected distance of a normal number to get its CRPS."""
 
 _LOBATTO = np.array(
     # Node, then its weights in the rules of 13, 7 and 4 points (Gander and Gautschi 2000).
@@ -260,3 +262,24 @@ def _best_cut(values: NDArray[np.float64]) -> float:
     if largest > 0.5 * total:
         return float(0.5 * (_QUADRATURE[steepest, 0] + _QUADRATURE[steepest - 1, 0]))
     return 0.0
+
+
+@inner_kernel
+def crps_of_normal(standard: float) -> float:
+    """Return the CRPS of the standard normal distribution."""
+    below, density = normal_at(standard)
+    return standard * (2.0 * below - 1.0) + 2.0 * density - _CRPS_AT_ZERO
+
+
+@kernel
+def add_crps_of_normals(
+    error: NDArray[np.float64],
+    deviation: NDArray[np.float64],
+    factors: NDArray[np.float64],
+    totals: NDArray[np.float64],
+) -> None:
+    """Add to each total the CRPS of normal distributions, with deviations times its factor."""
+    for f in range(len(factors)):
+        for i in range(len(error)):
+            width = factors[f] * deviation[i]
+            totals[f] += width * crps_of_normal(error[i] / width)

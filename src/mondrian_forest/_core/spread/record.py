@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from ..arrays.kernel import kernel
 from ..arrays.tree import Records
+from ..mixtures.crps import crps_of_normal
 from ..mixtures.mixture import (
     Degrees,
     Mixture,
@@ -19,7 +20,7 @@ from ..mixtures.mixture import (
     sort_components,
 )
 from ..mixtures.neighbours import Neighbours
-from ..mixtures.student import density_at_zero, normal_at, student_log_density
+from ..mixtures.student import density_at_zero, student_log_density
 from .apply import Spread, balanced_scaling, variances
 from .blend import BANDWIDTHS, BLENDS, KINDS, SHARES, crps_of_labels, labels_at
 
@@ -71,7 +72,6 @@ _MOST_DEVIATIONS = 20.0
 """Labels that are more standard deviations away from the mean count as if they were there."""
 _NEGLIGIBLE = 40.0
 """Components whose log density is so far below the largest are left out."""
-_NORMAL_CRPS = 1.0 / math.sqrt(math.pi)
 _NORMAL_AT_ZERO = 1.0 / math.sqrt(2.0 * math.pi)
 
 
@@ -187,7 +187,7 @@ def _measure_blends(
         ends = sort_components(mixture, degrees, i, components)
         point = mean[i] + from_mean / math.exp(row.log_factor)
         below, _ = mixture_at(components, degrees, ends, point)
-        row.crps = width * _crps_of_normal(from_mean / width)
+        row.crps = width * crps_of_normal(from_mean / width)
         row.label_crps[kind] = row.crps
         deviation = 0.0
         if n_labels > 0:
@@ -216,13 +216,6 @@ def _deviation(labels: NDArray[np.float64], i: int) -> float:
     for k in range(n_labels):
         square += (labels[i, k] - labels[i, 0] - centre) ** 2 / n_labels
     return math.sqrt(square)
-
-
-@kernel
-def _crps_of_normal(standard: float) -> float:
-    """Return the CRPS of the standard normal distribution."""
-    below, density = normal_at(standard)
-    return standard * (2.0 * below - 1.0) + 2.0 * density - _NORMAL_CRPS
 
 
 @kernel
