@@ -49,8 +49,9 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
     """A Mondrian forest for regression with a full predictive distribution.
 
     An ensemble of Mondrian trees, with a Bayesian model of the labels in each. Every prediction is
-    a mixture of distributions. It is wide where the labels vary, and where there are few data. Far
-    from all data it has the mean and the standard deviation of all labels.
+    a mixture of distributions. It is wide where the labels vary, and where there are few data. By
+    default, and with 50 rows or more, it has the mean and the standard deviation of all labels far
+    from all data.
 
     The default is what predicts best on most tables. ``MondrianForestRegressor(**PAPER)`` is the
     model of the paper. It is faster, and learns online with the law of a batch fit, but takes no
@@ -135,8 +136,9 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
     Where the paper leaves the branch time of a new point open, the hierarchical posterior
     integrates it out: mean and variance of each component are exact. With ``**PAPER``, a prediction
     far from all data is ``N(prior_mean, prior_scale / 2 + noise_variance)`` with the
-    hyperparameters of ``posterior_``. By default it has the mean and the standard deviation of all
-    labels if the spread was learned, from 50 rows or more. Sample weights are not supported.
+    hyperparameters of ``posterior_``. If the spread was learned, as by default, it has the mean and
+    the standard deviation of all labels instead; with a trend, those of the residuals about it.
+    Sample weights are not supported.
 
     Threads may share a forest. Predictions, ``save``, pickling and copying see it as it was before
     or after a call of ``fit``, ``partial_fit`` or ``freeze`` in another thread, never in between.
@@ -220,9 +222,9 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
         whatever their order and the size of the calls. With more candidates, as in the default,
         that does not hold: cuts that are there stay, and only new ones look at the labels.
 
-        Feature weights that are "auto" are learned again, and all trees sampled anew from the
-        stored rows, when 50, 200, 800 and 3,200 rows have been seen. A trend stays that of the
-        first fit, which should have some hundreds of rows then.
+        Feature weights that are "auto", and how far trees are pruned, are learned again, and all
+        trees sampled anew from the stored rows, when 50, 200, 800 and 3,200 rows have been seen. A
+        trend stays that of the first fit, which should have some hundreds of rows then.
 
         Hyperparameters that were not given are estimated again whenever the number of rows has
         grown by a quarter. So is the feature range, if it was not given: when the rows seen span
@@ -402,13 +404,14 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
 
         return self._ask(X, look)
 
-    def novelty(self, X: ArrayLike, rank: bool = False) -> NDArray[np.float64]:
+    def novelty(self, X: ArrayLike, *, rank: bool = False) -> NDArray[np.float64]:
         """Return how unlike the training data each row is, from 0 to 1.
 
         A row that goes down a tree may branch off above any node whose box it lies outside of.
         There it is compared with all training rows of that node. Its novelty is the share of the
-        training rows that it is compared with, on average over these places and all trees. It is
-        about 1 / n next to one of n training rows (but at least 0.0001), and 1 far from all.
+        training rows that it is compared with, on average over these places and all trees. Beside a
+        training row it is k / n, where k of the n training rows share its leaf (but at least
+        0.0001), and far from all it is 1.
         Labels have no part in it, except through the cuts and the feature weights: a feature with a
         small weight has to be far outside of its range to count.
 

@@ -85,7 +85,7 @@ def learn_from_held_out(
         found = np.concatenate((record, new))[-MOST_ROWS:]
     variance = all_labels.squared_deviation / all_labels.n_samples
     far_deviation = math.sqrt(max(variance, ensemble.model.noise_variance))
-    return learn_spread(found, far_deviation), found
+    return learn_spread(found, far_deviation, all_labels.n_samples), found
 
 
 def _measured(
@@ -98,6 +98,7 @@ def _measured(
     """Return the record of rows, of what the trees predict for them, and of their labels."""
     rows, labels = held
     least = least_width(ensemble.model.noise_variance)
+    n_samples = int(ensemble.nodes[0, 0]["n_samples"])
     parts = slices(len(rows), _BLOCK)
     record = np.empty(len(rows), RECORD)
 
@@ -105,7 +106,7 @@ def _measured(
         part = parts[number]
         moments, mixture = predict_mixture(ensemble, rows[part])
         near = [find_neighbours(ensemble, rows[part], memory, is_pruned=kind) for kind in KINDS]
-        measure(mixture, moments.mean, near, labels[part], factors, least, record[part])
+        measure(mixture, moments.mean, near, labels[part], factors, least, n_samples, record[part])
 
     in_threads(measure_part, len(parts), n_jobs)
     return record

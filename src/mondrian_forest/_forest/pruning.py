@@ -1,8 +1,8 @@
 """How far trees are pruned: the prior probability that a node is not cut, learned from the rows.
 
-One tree by itself is best with the prior of a coin, or with more where cuts are chosen by labels
-that are noise. The mean of many trees averages over their noise, so that deeper trees suit it
-better where labels are smooth. Which of this holds, only held-out rows can tell.
+One tree by itself is best with a prior probability of 1/2, or with more where cuts are chosen by
+labels that are noise. The mean of many trees averages over their noise, so that deeper trees suit
+it better where labels are smooth. Which of this holds, only held-out rows can tell.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ PRIORS = (COIN, 0.73, 0.88, 0.98, 0.27, 0.12, 0.05, 0.02)
 ENOUGH_ROWS = 1000
 """So many rows are predicted, in up to five turns of a fifth each."""
 FEWEST_ROWS = 20
-"""With fewer rows the prior is a coin."""
+"""With fewer rows the prior probability is 1/2."""
 _N_TURNS = 5
 _FACTORS = np.geomspace(0.1, 1.5, 20)
 """What standard deviations are multiplied by before they are judged, as the spread would do."""

@@ -20,6 +20,7 @@ from mondrian_forest._core.mixtures.neighbours import (
     find_neighbours,
     label_memory,
     order_labels,
+    set_phases,
 )
 from reference import paper as reference
 from trees import as_reference, learn_in_steps, preorder_numbers, small_table
@@ -477,3 +478,11 @@ def test_far_rows_have_different_labels_whatever_columns_are_behind(n_constant):
     times = (labels_near(learn(rows, labels), far, labels)[..., None] == labels).sum(axis=(0, 1))
     share = N_EACH / 50
     assert np.abs(times - 300 * share).max() < 5 * math.sqrt(300 * share * (1 - share))
+
+
+def test_phases_are_shares_whatever_the_rows():
+    generator = np.random.default_rng(0)
+    rows = generator.choice([-1e30, -1e16, -1.0, 0.0, 1e-30, 1e15, 1e30], (500, 4))
+    phase = np.empty(500)
+    set_phases(rows.astype(np.float32), phase)
+    assert ((phase >= 0.0) & (phase < 1.0)).all()

@@ -29,12 +29,12 @@ def measured_twice(mixture, mean, y):
     record = np.empty(len(y), RECORD)
     for factors in (learn_factors(record[:0]), None):
         known = learn_factors(record.copy()) if factors is None else factors
-        measure(mixture, mean, no_labels(len(y)), y, known, 0.0, record)
+        measure(mixture, mean, no_labels(len(y)), y, known, 0.0, 1, record)
     return record
 
 
-def learned(record, far_deviation=1.0):
-    return learn_spread(record, far_deviation)
+def learned(record, far_deviation=1.0, n_samples=1):
+    return learn_spread(record, far_deviation, n_samples)
 
 
 class TestLearn:
@@ -162,7 +162,7 @@ class TestLearn:
             one = mixture._replace(offset=mixture.offset[i : i + 2])
             factors = learn_factors(record[:i].copy())
             here = slice(i, i + 1)
-            measure(one, mean[here], no_labels(1), y[here], factors, 0.0, record[here])
+            measure(one, mean[here], no_labels(1), y[here], factors, 0.0, 1, record[here])
         at_once = measured_twice(mixture, mean, y)
         np.testing.assert_allclose(learned(record).factor, learned(at_once).factor, rtol=0.1)
 
@@ -177,6 +177,15 @@ class TestLearn:
 def labels_of_two_kinds(near, others):
     """Return neighbours with labels near the rows and others, of which the trees know nothing."""
     return [Neighbours(np.zeros(len(near)), np.sort(labels, axis=1)) for labels in (near, others)]
+
+
+def test_novelty_that_was_small_falls_as_the_forest_grows_and_that_of_far_rows_stays():
+    record = normal_record(0.5, np.ones(400))
+    record["n_samples"] = 100
+    for novelty, expected in ((0.01, 0.001), (1.0, 1.0)):
+        record["novelty"] = novelty
+        found = learned(record, n_samples=1000).surroundings.novelty
+        np.testing.assert_allclose(found, expected, rtol=0.1)
 
 
 class TestBlend:
@@ -197,7 +206,7 @@ class TestBlend:
         for known in (record[:0], record):
             factors = learn_factors(known.copy())
             near = labels_of_two_kinds(places, far)
-            measure(mixture, mean, near, y, factors, 0.01, record)
+            measure(mixture, mean, near, y, factors, 0.01, 1, record)
         return learned(record)
 
     def two_places(self, generator):

@@ -27,7 +27,7 @@ class TestMeasure:
 
     def record(self, mixture, mean, spread, y=y):
         out = np.empty(len(y), RECORD)
-        measure(mixture, mean, no_labels(len(y)), y, spread, 0.0, out)
+        measure(mixture, mean, no_labels(len(y)), y, spread, 0.0, 1, out)
         return out
 
     def test_has_the_levels_of_the_intervals_that_end_at_the_labels(self, is_gaussian):
@@ -82,8 +82,9 @@ class TestMeasure:
             for _ in KINDS
         ]
         record = np.empty(3, RECORD)
-        measure(mixture, mean, near, self.y, SPREAD, 0.02, record)
+        measure(mixture, mean, near, self.y, SPREAD, 0.02, 10, record)
         np.testing.assert_array_equal(record["novelty"], near[0].novelty)
+        np.testing.assert_array_equal(record["n_samples"], 10)
         plain, moments = stretched(mixture, mean, SPREAD._replace(balance=1.0))
         density, below = np.empty(3), np.empty(3)
         log_density(plain, self.y, density)
@@ -117,7 +118,7 @@ class TestMeasure:
 def test_files_store_a_record_as_one_column_for_each_number():
     n_factors, n_densities, n_balances = len(FACTORS), len(DENSITY_FACTORS), len(BALANCES)
     of_blends = 2 * len(BLENDS) + 1 + len(KINDS)
-    assert 3 + n_factors + n_densities + 3 * n_balances + of_blends == RECORD_WIDTH
+    assert 4 + n_factors + n_densities + 3 * n_balances + of_blends == RECORD_WIDTH
     columns = np.random.default_rng(0).random((4, RECORD_WIDTH))
     record = from_columns(columns)
     np.testing.assert_array_equal(to_columns(record), columns)

@@ -41,8 +41,14 @@ class TestAnySurroundings:
         assert (np.diff(one.rank(NOVELTY)) >= 0.0).all()
 
     def test_rank_is_1_for_all_that_is_stranger_than_the_held_out_rows(self, one):
-        assert one.rank(np.array([1.0]))[0] == 1.0
-        assert one.rank(one.novelty[-1:])[0] == 1.0
+        assert one.rank(np.nextafter(one.novelty[-1:], 2.0))[0] == 1.0
+        assert one.rank(np.array([2.0]))[0] == 1.0
+
+    def test_half_of_the_rows_that_are_as_strange_count(self, one):
+        for novelty in one.novelty[[0, 50, 100]]:
+            known = np.append(0.0, one.novelty)
+            more = 0.5 * (np.sum(known < novelty) + np.sum(known <= novelty) - 1)
+            assert one.rank(np.array([novelty]))[0] == pytest.approx(more / 101)
 
     @pytest.mark.parametrize("usual", [1e-6, 0.5, 4.0, 4.95, FAR])
     def test_the_width_of_a_narrow_row_never_falls_with_novelty(self, one, usual):

@@ -1,16 +1,16 @@
 """The pruned posterior: an average over all prunings of a tree.
 
-A pruned tree is the tree with some of its inner nodes turned into leaves. A priori each inner node
-that is reached is turned into one with probability ``prior_stop``. The labels in a leaf of the
-pruned tree are normal, with a mean and a variance of their own. These have the conjugate prior,
-normal-inverse-gamma, centred on the mean and the variance of the labels in the node's parent. So
-each node has a closed form for the marginal density of its labels, and a Student-t distribution for
-a new one.
+A pruned tree is the tree with some of its inner nodes turned into leaves. ``prior_stop`` says how
+probable that is for an inner node that is reached, up to the weight of a cut below. The labels in a
+leaf of the pruned tree are normal, with a mean and a variance of their own. These have the
+conjugate prior, normal-inverse-gamma, centred on the mean and the variance of the labels in the
+node's parent. So each node has a closed form for the marginal density of its labels, and a
+Student-t distribution for a new one.
 
 The children's priors know the parent's labels, so the product of the children's densities is no
 density of these labels. But given mean and variance of the labels in the parent, it is one up to a
-constant, and mean and variance of a node that is cut have a prior of their own: that of a leaf,
-flattened. So a cut is judged by
+constant. Mean and variance of a node that is cut have a prior of their own: that of a leaf, raised
+to a power, which makes it flatter. So a cut is judged by
 
     cut = density(left) density(right) / (self^(1 - f) own^f),   f = FLATTENING (1 - 1/n),
 
@@ -24,8 +24,10 @@ prunings is a recursion (context-tree weighting of Willems, Shtarkov and Tjalken
 
 so that ``own average`` is the density of the labels in a node, and a pruned tree that reaches the
 node stops there with probability prior_stop / average. Constants that do not depend on the labels
-belong to the prior over prunings. With them, this prior has the weight 5 to 7 for each cut beside
-prior_stop (the tests compute it by quadrature): it prefers deep trees.
+belong to the prior over prunings. With them, a cut has the weight 4.7, if its sides have equally
+many rows, to 7, if one side has a single row (the tests compute it by quadrature). So the prior
+prefers deep trees. All this is exact without ``noise_variance``. Where the variance of the parent's
+labels is near it, cuts weigh less: 1.5 if it is three times as large.
 
 Cuts that are chosen among k by the labels fit too well: the best of k numbers whose means are 1 has
 a mean of up to k. And the mean of many trees wants deeper trees than each of them does. So

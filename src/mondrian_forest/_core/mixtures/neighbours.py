@@ -8,8 +8,8 @@ no part in it.
 
 The labels near a row are a sample of the labels of these nodes. For this sample, a row goes no
 further down than to the last node with enough rows. Or it stops where the label model lets it stop,
-which is far up if the labels say nothing about the cuts. A node that the row leaves the tree at
-with probability w gives a share w of the sample, spread evenly over the leaves below the node.
+which is far up if the labels say nothing about the cuts. If a row leaves the tree at a node with
+probability w, the share w of its sample comes from that node, spread evenly over the leaves below.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def find_neighbours(
         groups = np.empty((ensemble.depth + 2, 5), np.int64)
         labels, taken = found.labels[first:stop], np.empty(stop - first, np.int64)
         phase = np.empty(stop - first)
-        _set_phases(rows[first:stop], phase)
+        set_phases(rows[first:stop], phase)
         sample = _Sample(places, n_labels, is_pruned, phase, taken, labels)
         for tree in range(n_trees):
             _visit_tree(
@@ -143,13 +143,13 @@ class _Sample(NamedTuple):
 
 
 @borrowing_kernel
-def _set_phases(rows: NDArray[np.float32], phase: NDArray[np.float64]) -> None:
+def set_phases(rows: NDArray[np.float32], phase: NDArray[np.float64]) -> None:
     """Set what looks like a random number from 0 to 1, and is always the same for a row."""
     for i in range(len(rows)):
         total = 0.0
         for f in range(rows.shape[1]):
             total = (total + np.float64(rows[i, f])) * _SCATTER
-            total -= math.floor(total)
+            total -= np.floor(total)  # not math.floor, which returns an integer and may overflow
         phase[i] = total
 
 
@@ -268,9 +268,9 @@ def _take(
     n_more = wide(left * sample.n_each + 0.5) - before
     n_samples = wide(nodes[node].n_samples)
     phase = sample.phase[number] + tree * _GOLDEN
-    phase -= math.floor(phase)
+    phase -= np.floor(phase)
     for i in range(n_more):
-        rank = min(wide((i + phase) * n_samples / n_more), n_samples - 1)
+        rank = min(max(wide((i + phase) * n_samples / n_more), 0), n_samples - 1)
         label = _label_at(nodes, sample.memory, tree, node, offset, rank)
         sample.labels[number, tree * sample.n_each + before + i] = label
         sample.taken[number] += 1

@@ -45,11 +45,13 @@ class Surroundings(NamedTuple):
     far_deviation: float
 
     def rank(self, novelty: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the share of held-out rows that are more familiar."""
-        rank: NDArray[np.float64] = np.interp(
-            novelty, np.concatenate(([0.0], self.novelty)), np.linspace(0.0, 1.0, len(LEVELS) + 1)
-        )
-        return rank
+        """Return the share of held-out rows that are more familiar; of equal ones, half count."""
+        known = np.concatenate(([0.0], self.novelty))
+        below = np.searchsorted(known, novelty, side="left")
+        above = np.searchsorted(known, novelty, side="right")
+        place = np.interp(novelty, known, np.arange(len(known)))
+        place = np.where(above > below, 0.5 * (below + above - 1), place)
+        return np.asarray(place / (len(known) - 1))
 
     def width_at(
         self, usual: NDArray[np.float64], novelty: NDArray[np.float64]
@@ -57,8 +59,8 @@ class Surroundings(NamedTuple):
         """Return the standard deviations that are forecast.
 
         ``usual`` is what is forecast without looking at the novelty, at a row or at the next place
-        in the range of the data. So the width on the way out depends on the novelty alone, which
-        never falls.
+        in the range of the data. So where all features that move are outside of their range, the
+        width depends on the novelty alone, which never falls there.
         """
         log_usual = np.log(usual) + _TILT * (self.rank(novelty) - 1.0)
         more = math.log(self.far_deviation) - log_usual

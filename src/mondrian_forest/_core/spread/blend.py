@@ -99,12 +99,12 @@ def blend_labels(
 def _count_groups(
     labels: NDArray[np.float64], width: NDArray[np.float64], counts: NDArray[np.int64]
 ) -> None:
-    """Count groups of neighbouring labels that share a Gaussian: they differ by a width at most."""
+    """Count groups of neighbouring labels that share a Gaussian: they differ by half a width."""
     for i in range(len(labels)):
         counts[i] = 1
         first = labels[i, 0]
         for k in range(1, labels.shape[1]):
-            if labels[i, k] - first > width[i]:
+            if labels[i, k] - first > 0.5 * width[i]:
                 counts[i] += 1
                 first = labels[i, k]
 
@@ -135,7 +135,7 @@ def _fill(
             first = labels[i, start]
             total = squares = 0.0
             stop = start
-            while stop < n_labels and labels[i, stop] - first <= width[i]:
+            while stop < n_labels and labels[i, stop] - first <= 0.5 * width[i]:
                 total += labels[i, stop] - first
                 squares += (labels[i, stop] - first) ** 2
                 stop += 1

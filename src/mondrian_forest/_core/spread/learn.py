@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..arrays.tree import Records
+from ..mixtures.neighbours import LEAST_SHARE
 from .apply import LEVELS, Spread, Surroundings, constant_spread
 from .blend import BLENDS, KINDS, Blend
 from .record import BALANCES, DENSITY_FACTORS, FACTOR_STEP, FACTORS
@@ -77,10 +78,11 @@ def learn_factors(record: Records) -> Spread:
     return Spread(1.0, np.exp(knots), np.exp(log_factor))
 
 
-def learn_spread(record: Records, far_deviation: float) -> Spread:
+def learn_spread(record: Records, far_deviation: float, n_samples: int) -> Spread:
     """Return the spread that suits a record of at least one row.
 
-    ``far_deviation`` is that of forecasts far from all data.
+    ``far_deviation`` is that of forecasts far from all data, and ``n_samples`` the number of rows
+    that the forest will have.
     """
     factors = learn_factors(record)
     change = np.log(factors.factor_at(record["deviation"])) - record["log_factor"]
@@ -95,13 +97,28 @@ def learn_spread(record: Records, far_deviation: float) -> Spread:
         groups = _groups(np.log(near["deviation"]))
         middle = np.median([_correction(intervals[group]) for group in groups])
         correction = np.clip(_correction(intervals), middle - _FROM_MIDDLE, middle + _FROM_MIDDLE)
-    surroundings = Surroundings(np.quantile(record["novelty"], LEVELS), far_deviation)
+    novelty = np.quantile(_novelty_among(record, n_samples), LEVELS)
+    surroundings = Surroundings(novelty, far_deviation)
     blend = _best_blend(near, best)
     if blend is not None:
         # It was measured with these factors, and a balance of 1.
         return Spread(1.0, factors.deviation, factors.factor, surroundings, blend)
     factor = np.clip(factors.factor * math.exp(correction), FACTORS[0], FACTORS[-1])
     return Spread(float(BALANCES[best]), factors.deviation, factor, surroundings)
+
+
+def _novelty_among(record: Records, n_samples: int) -> NDArray[np.float64]:
+    """Return about the novelty that rows would have in a forest of ``n_samples`` rows.
+
+    These are the rows that were measured since the forest had half of its rows, or the latest ones.
+    The few rows beside a row are the same number in a larger forest, so that their share falls. The
+    share of the rows in a large part of space stays.
+    """
+    n_recent = int(np.sum(record["n_samples"] >= 0.5 * n_samples))
+    recent = record[-max(n_recent, _FEWEST_ROWS) :]
+    novelty = recent["novelty"]
+    ratio = np.minimum(recent["n_samples"] / n_samples, 1.0)
+    return np.asarray(np.clip(novelty * (ratio + (1.0 - ratio) * novelty), LEAST_SHARE, 1.0))
 
 
 def _best_blend(record: Records, balance: int) -> Blend | None:

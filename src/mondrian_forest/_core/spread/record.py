@@ -40,8 +40,9 @@ RECORD = np.dtype(
         [
             # The standard deviation of the prediction.
             ("deviation", np.float64),
-            # The novelty of the row.
+            # The novelty of the row, and the number of rows in the trees.
             ("novelty", np.float64),
+            ("n_samples", np.float64),
             # The logarithm of the factor that was in use for a balance of 1.
             ("log_factor", np.float64),
             # By factor: the level of the central interval that ends at the label.
@@ -92,6 +93,7 @@ def measure(
     y: NDArray[np.float64],
     factors: Spread,
     least: float,
+    n_samples: int,
     record: Records,
 ) -> None:
     """Fill in the record of rows, from their mixtures and the labels that came after.
@@ -99,9 +101,10 @@ def measure(
     ``factors`` is what ``learn_factors`` has found so far, for a balance of 1: balances are judged
     with these factors. Factors of the balance in use would favour that balance. ``neighbours`` has
     one entry for each of ``KINDS``, the first of which tells the novelty. ``least`` is the least
-    standard deviation of a blend's Gaussians.
+    standard deviation of a blend's Gaussians, and ``n_samples`` the number of rows in the trees.
     """
     record["novelty"] = neighbours[0].novelty
+    record["n_samples"] = n_samples
     deviation = record["deviation"]
     _set_deviations(mixture, mean, deviation)
     record["log_factor"] = np.log(factors.factor_at(deviation))
