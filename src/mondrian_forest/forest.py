@@ -53,18 +53,15 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
     default, and with 50 rows or more, it has the mean and the standard deviation of all labels far
     from all data.
 
-    The default is what predicts best on most tables. ``MondrianForestRegressor(**PAPER)`` is the
-    model of the paper. It is faster, and learns online with the law of a batch fit, but takes no
-    notice of the labels when it places its cuts.
+    ``MondrianForestRegressor(**PAPER)`` is the model of the paper, which is faster, and learns
+    online with the law of a batch fit. The default is more accurate.
 
     Parameters
     ----------
     n_estimators : int, default=50
         Number of trees.
     min_samples_split : int or "auto", default="auto"
-        A node with fewer training rows is not split. "auto": 2 if there are fewer than 50,000 rows
-        when the forest is fitted, else 5. With 10, forests of millions of rows take half of the
-        memory, and lose little on noisy labels.
+        A node with fewer rows is not split. "auto": 2 with fewer than 50,000 rows, else 5.
     posterior : {"pruned", "hierarchical", "empirical"} or object, default="pruned"
         The model of the labels in a tree. "pruned" averages over all prunings of each tree, with an
         unknown mean and variance in every node, and predicts mixtures of Student-t distributions.
@@ -82,22 +79,20 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
     spread : float or "auto", default="auto"
         Factor by which predictive distributions are stretched about their means. "auto": widths and
         shapes are learned from rows that are predicted before they are learned, at the fit and from
-        then on. Widths depend on the standard deviation that the trees predict and on the novelty
-        of the row. Far from all data they are that of all labels. Where labels do not look like
-        what the trees predict, as with two modes, labels near the row are mixed in.
+        then on. Widths depend on the novelty of a row, too. Labels near a row are mixed in where
+        they have another shape than the trees predict, such as two modes.
     robust : bool, default=True
         Keep single extreme values from ruling the forest. Features are mapped to [0, 1] through
-        quantiles, not by minimum and maximum. A label that is more than 20 times as far from the
-        median as 99% of the labels is learned as if it were just as far, with a warning.
+        quantiles, not by minimum and maximum. Labels more than 20 times as far from the median as
+        99% of all labels are learned as if they were just as far, with a warning.
     trend : None or "linear", default=None
-        "linear": a linear function is fitted by ridge regression, once, and the forest learns its
-        residuals. For data with a trend that goes on beyond them.
+        "linear": ridge regression, once, of which the forest learns the residuals. For data with a
+        trend that goes on beyond them.
     feature_range : tuple (low, high), default=None
         Ends of the range of each feature, numbers or arrays of shape (n_features,). Features are
         mapped from it to [0, 1] by a straight line; values outside are allowed. None: found in X.
     n_jobs : int, default=None
-        Number of threads for fit and prediction. None means 1, -1 all processors. The result does
-        not depend on it.
+        Number of threads. None means 1, -1 all processors. The result does not depend on it.
     random_state : int, RandomState instance or None, default=None
         Pass an int for reproducible results.
 
@@ -114,14 +109,12 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
         The range that is mapped to [0, 1]. It is the range that was given; else, if the forest is
         ``robust``, from the 1% to the 99% quantile; else from minimum to maximum.
     feature_weights_ : ndarray of shape (n_features,)
-        The rates in use; their mean is 1.
-    feature_importances_ : ndarray of shape (n_features,)
-        The same, with the sum 1.
+        The rates in use; their mean is 1. ``feature_importances_`` are the same, with the sum 1.
     spread_ : Spread
         The spread in use. ``spread_.factor`` are the factors for predictions whose standard
         deviations are ``spread_.deviation`` before, and ``spread_.balance`` is the shape.
-        ``spread_.blend`` says how labels near a row are mixed in, and ``spread_.surroundings`` what
-        the novelty of held-out rows was; either may be None.
+        ``spread_.blend`` says how labels are mixed in, ``spread_.surroundings`` has the novelty of
+        held-out rows; either may be None.
     min_samples_split_ : int
         The number in use.
     n_samples_seen_ : int
@@ -137,15 +130,14 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
     integrates it out: mean and variance of each component are exact. With ``**PAPER``, a prediction
     far from all data is ``N(prior_mean, prior_scale / 2 + noise_variance)`` with the
     hyperparameters of ``posterior_``. If the spread was learned, as by default, it has the mean and
-    the standard deviation of all labels instead; with a trend, those of the residuals about it.
-    Sample weights are not supported.
+    the standard deviation of all labels (with a trend: of the residuals). There are no sample
+    weights.
 
     Threads may share a forest. Predictions, ``save``, pickling and copying see it as it was before
     or after a call of ``fit``, ``partial_fit`` or ``freeze`` in another thread, never in between.
-    Calls that change it take turns. An error or an interrupt (Ctrl-C) leaves the forest as it was
-    before the call, or as it would have been after it; ``n_samples_seen_`` tells which.
-    ``trees_`` are views: they change when rows are learned. Parameters must not be set while
-    another thread uses the forest.
+    Calls that change it take turns. An error or an interrupt leaves the forest as before the call,
+    or as after it; ``n_samples_seen_`` tells which. ``trees_`` are views: they change when rows are
+    learned. Parameters must not be set while another thread uses the forest.
 
     References
     ----------
@@ -218,18 +210,17 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
         """Learn more rows, in time that grows like the logarithm of the rows seen.
 
         Without an earlier fit this is the first one. With ``n_candidate_splits=1``, as in
-        ``PAPER``, the forest that results has the same law as one fitted to all rows at once,
-        whatever their order and the size of the calls. With more candidates, as in the default,
-        that does not hold: cuts that are there stay, and only new ones look at the labels.
+        ``PAPER``, the forest has the same law as one fitted to all rows at once, in any order and
+        calls of any size. In the default, cuts that are there stay, and only new ones look at the
+        labels.
 
         Feature weights that are "auto", and how far trees are pruned, are learned again, and all
         trees sampled anew from the stored rows, when 50, 200, 800 and 3,200 rows have been seen. A
         trend stays that of the first fit, which should have some hundreds of rows then.
 
         Hyperparameters that were not given are estimated again whenever the number of rows has
-        grown by a quarter. So is the feature range, if it was not given: when the rows seen span
-        more than twice the known range in some feature, the range is set to what was seen and all
-        trees are sampled anew from the stored rows.
+        grown by a quarter. Then, if the rows span more than twice a feature range that was not
+        given, it is found again too, and all trees are sampled anew.
 
         Parameters
         ----------
@@ -254,9 +245,7 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
             X, y, state.n_features, has_names=has_names
         ) or check_rows_and_labels(self, X, y, reset=False)
         found = survey(table, labels, state.seen_range)
-        if (
-            not found.is_sound
-        ):  # only what is plain has not been checked yet: this says what is wrong
+        if not found.is_sound:  # only what is plain was not checked yet: this says what is wrong
             check_rows_and_labels(self, X, y, reset=False)
         is_due = state.n_rows + len(labels) >= state.review_at
         return learn(state, parameters_for(self, is_due=is_due), table, labels, found)
@@ -285,8 +274,7 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
             The name of the file, for example ``"model.mf"``.
         rows : bool, default=True
             Keep all that learning needs: a loaded forest goes on exactly as this one would. False:
-            keep what prediction needs, as after ``freeze``. The boxes and means of small leaves
-            still tell much about the rows in them.
+            as after ``freeze``. Boxes and means of small leaves still tell much about their rows.
         """
         save_forest(self, path, rows=rows)
 
@@ -294,19 +282,17 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
     def load(cls, path: str | os.PathLike[str], *, mmap: bool = False) -> MondrianForestRegressor:
         """Open a file that ``save`` has written.
 
-        Nothing in a file is executed, and everything is checked: a file that is truncated, damaged
-        or made to do harm ends in a ``ModelFileError``.
+        Nothing in a file is executed. A damaged or harmful file ends in a ``ModelFileError``.
 
         Parameters
         ----------
         path : str or path
         mmap : bool, default=False
             Leave the boxes of the nodes, which are most of the file, where they are, and read those
-            that predictions ask for when they do. Everything else is read and checked as usual;
-            boxes are checked before the forest learns more. Saving another forest under the same
-            name is fine, since the old file stays until nobody uses it. What happens when another
-            program changes the file in place is undefined: predictions may be wrong, and if the
-            file is cut short, the system may end the process.
+            that predictions ask for. Everything else is read and checked as usual; boxes are
+            checked before the forest learns more. Saving another forest under the same name is
+            fine: the old file stays until nobody uses it. If another program changes the file in
+            place, predictions may be wrong; if it cuts it short, the process may end.
 
         Returns
         -------
@@ -337,9 +323,8 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
     def predict_distribution(self, X: ArrayLike) -> PredictiveDistribution:
         """Predict the distribution of the label of each row.
 
-        The components of all rows are kept, about 24 bytes (32 under the pruned posterior) times
-        the depth of the trees times their number for each row. Ask for at most a few 100,000 rows
-        at a time.
+        All components are kept, for each row about 32 bytes times depth and number of the trees:
+        ask for at most a few 100,000 rows at a time.
 
         Parameters
         ----------
@@ -382,8 +367,7 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
         Returns
         -------
         ndarray of shape (n_samples, 2)
-            Lower and upper end of a prediction interval: it covers a new label, noise included,
-            not the mean of the labels.
+            Lower and upper end of a prediction interval: of a new label, noise included.
         """
         return self._map_distributions(X, lambda distribution: distribution.interval(level))
 
@@ -407,21 +391,18 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
     def novelty(self, X: ArrayLike, *, rank: bool = False) -> NDArray[np.float64]:
         """Return how unlike the training data each row is, from 0 to 1.
 
-        A row that goes down a tree may branch off above any node whose box it lies outside of.
-        There it is compared with all training rows of that node. Its novelty is the share of the
-        training rows that it is compared with, on average over these places and all trees. Beside a
-        training row it is k / n, where k of the n training rows share its leaf (but at least
-        0.0001), and far from all it is 1.
-        Labels have no part in it, except through the cuts and the feature weights: a feature with a
+        Novelty is the share of the training rows that a row has to be compared with, on average
+        over the trees: k / n beside a training row, where k of the n training rows share its leaf
+        (but at least 0.0001), and 1 far from all. It does not look at labels; but a feature with a
         small weight has to be far outside of its range to count.
 
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
         rank : bool, default=False
-            Return the share of held-out rows that are more familiar instead. Rows with a rank above
-            0.99 are stranger than 99% of rows like the training rows. The held-out rows are those
-            from which the spread was learned, so this needs ``spread="auto"`` and 50 rows.
+            Return the share of held-out rows that are more familiar instead: above 0.99 are the
+            strangest 1%. This needs the rows from which the spread is learned, so ``spread="auto"``
+            and 50 rows or more.
 
         Returns
         -------
