@@ -13,7 +13,7 @@ from .._core.mixtures.ensemble import Ensemble
 from .._core.mixtures.neighbours import LabelMemory, find_neighbours
 from .._core.moments import Moments
 from .._core.spread.apply import Spread
-from .._core.spread.blend import KINDS, least_width
+from .._core.spread.blend import KINDS, least_width, with_moments
 from .._core.spread.learn import learn_factors, learn_spread
 from .._core.spread.record import RECORD, measure
 from .parallel import in_threads
@@ -106,6 +106,10 @@ def _measured(
         part = parts[number]
         moments, mixture = predict_mixture(ensemble, rows[part])
         near = [find_neighbours(ensemble, rows[part], memory, is_pruned=kind) for kind in KINDS]
+        if memory is not None:
+            pruned = KINDS.index(True)
+            labels_there = with_moments(near[pruned].labels, moments.mean, moments.deviation())
+            near[pruned] = near[pruned]._replace(labels=labels_there)
         measure(mixture, moments.mean, near, labels[part], factors, least, n_samples, record[part])
 
     in_threads(measure_part, len(parts), n_jobs)

@@ -21,7 +21,7 @@ from .._core.mixtures.reduce import (
 )
 from .._core.mixtures.route import find_leaves
 from .._core.spread.apply import stretch
-from .._core.spread.blend import blend_labels, least_width
+from .._core.spread.blend import blend_labels, least_width, with_moments
 from .parallel import (
     FEWEST_ROWS_FOR_THREADS,
     Run,
@@ -48,9 +48,9 @@ def predict_mean_and_std(
     """Return the predictive means and standard deviations of rows."""
     if state.spread.blend is not None:
         found = _blended_moments(state, table, n_jobs)
-        return found.mean, _deviation(found)
+        return found.mean, found.deviation()
     found = _tree_moments(state, table, n_jobs)
-    std = _deviation(found)
+    std = found.deviation()
     std *= state.spread.factor_at(std)
     n_threads = n_threads_for(len(table), n_jobs)
     with threads(n_threads) as run:
@@ -86,11 +86,6 @@ def predict_ranks(state: ForestState, table: Table, n_jobs: int | None) -> NDArr
     return surroundings.rank(predict_novelties(state, table, n_jobs))
 
 
-def _deviation(moments: ForestMoments) -> NDArray[np.float64]:
-    """Return the standard deviations that the trees predict."""
-    return np.sqrt(moments.noise + moments.posterior + moments.branching + moments.between_trees)
-
-
 def _widths(
     state: ForestState,
     rows: NDArray[np.float32],
@@ -118,8 +113,8 @@ def _usual_deviation(
 ) -> NDArray[np.float64]:
     """Return the standard deviations of forecasts that do not look at the novelty."""
     if state.spread.blend is not None:
-        return _deviation(_usual_forecast(state, rows, n_threads, run)[0])
-    deviation = _deviation(predict_moments(state.ensemble(), rows, n_threads, run))
+        return _usual_forecast(state, rows, n_threads, run)[0].deviation()
+    deviation = predict_moments(state.ensemble(), rows, n_threads, run).deviation()
     return state.spread.factor_at(deviation) * deviation
 
 
@@ -129,15 +124,21 @@ def _usual_forecast(
     """Forecast without looking at the novelty."""
     ensemble, spread = state.ensemble(), state.spread
     moments, mixture = predict_mixture(ensemble, rows, n_threads, run)
-    factor = spread.factor_at(_deviation(moments))
+    mean, deviation = moments.mean, moments.deviation()
+    factor = spread.factor_at(deviation)
     if spread.balance != 1.0 or np.any(factor != 1.0):
         moments = stretch(mixture, moments, spread.balance, factor)
     if spread.blend is not None:
         near = find_neighbours(
             ensemble, rows, state.label_memory(), n_threads, run, is_pruned=spread.blend.is_pruned
         )
+        labels = near.labels
+        if spread.blend.is_pruned:
+            labels = with_moments(labels, mean, deviation)
         least = least_width(state.model.noise_variance)
-        moments, mixture = blend_labels(mixture, moments, near.labels, spread.blend, least)
+        moments, mixture = blend_labels(mixture, moments, labels, spread.blend, least)
+        if spread.blend.is_pruned:
+            moments = stretch(mixture, moments, 1.0, deviation / moments.deviation())
     return moments, mixture
 
 
@@ -193,7 +194,7 @@ def predict_blocks(
             coordinates = state.scaling.apply(block)
             moments, mixture = _usual_forecast(state, coordinates, n_threads, run)
             if state.spread.surroundings is not None:
-                usual = _deviation(moments)
+                usual = moments.deviation()
                 width = _widths(state, coordinates, usual, n_threads, run)
                 moments = stretch(mixture, moments, 1.0, width / usual)
             if state.trend is not None:

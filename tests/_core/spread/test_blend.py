@@ -14,6 +14,7 @@ from mondrian_forest._core.spread.blend import (
     crps_of_labels,
     labels_at,
     least_width,
+    with_moments,
 )
 
 from .mixtures import mixtures, moments_of
@@ -45,6 +46,12 @@ def blended(is_gaussian, labels, blend=BLEND, least=LEAST):
     moments = moments_of(mixture, mean)
     new_moments, new_mixture = blend_labels(mixture, moments, labels, blend, least)
     return mixture, moments, new_mixture, new_moments
+
+
+def shrunk_labels_at(labels, i, width, y):
+    """Return distribution function and density of labels that keep their variance."""
+    centre, deviation = labels[i].mean(), labels[i].std()
+    return labels_at(labels, i, centre, np.sqrt(1.0 - (width / deviation) ** 2), width, y)
 
 
 def mean_and_variance(mixture, i):
@@ -99,7 +106,7 @@ class TestBlendLabels:
         for i in range(3):
             mean, variance = mean_and_variance(mixture, i)
             assert mean == pytest.approx(labels[i].mean(), rel=1e-12)
-            assert variance == pytest.approx(deviation[i] ** 2 + width[i] ** 2, rel=1e-9)
+            assert variance == pytest.approx(max(deviation[i], width[i]) ** 2, rel=1e-9)
 
     def test_components_of_the_trees_stay_but_for_their_weights(self, is_gaussian):
         before, _, after, _ = blended(is_gaussian, near_labels())
@@ -128,7 +135,7 @@ class TestBlendLabels:
         assert (np.diff(after.offset) == 4 + 9).all()
         point = np.full(3, y)
         width = BLEND.bandwidth * labels.std(axis=1)
-        own = [labels_at(labels, i, width[i], y)[1] for i in range(3)]
+        own = [shrunk_labels_at(labels, i, width[i], y)[1] for i in range(3)]
         expected = 0.3 * density_of(before, point) + 0.7 * np.array(own)
         np.testing.assert_allclose(density_of(after, point), expected, rtol=1e-9, atol=1e-11)
 
@@ -138,7 +145,7 @@ class TestBlendLabels:
         before, _, after, _ = blended(is_gaussian, labels)
         point = np.full(3, y)
         width = BLEND.bandwidth * labels.std(axis=1)
-        own = [labels_at(labels, i, width[i], y)[0] for i in range(3)]
+        own = [shrunk_labels_at(labels, i, width[i], y)[0] for i in range(3)]
         expected = 0.3 * cumulative_of(before, point) + 0.7 * np.array(own)
         np.testing.assert_allclose(cumulative_of(after, point), expected, rtol=1e-9)
 
@@ -150,7 +157,8 @@ class TestBlendLabels:
         for y in np.linspace(-4.0, 14.0, 50):
             point = np.array([y])
             expected = (
-                0.3 * cumulative_of(before, point)[0] + 0.7 * labels_at(labels, 0, width, y)[0]
+                0.3 * cumulative_of(before, point)[0]
+                + 0.7 * shrunk_labels_at(labels, 0, width, y)[0]
             )
             assert cumulative_of(after, point)[0] == pytest.approx(expected, abs=2e-3)
 
@@ -198,7 +206,7 @@ class TestLabelsAt:
     @pytest.mark.parametrize("i", range(3))
     def test_is_the_mean_of_gaussians_about_the_labels(self, i, y):
         labels = near_labels()
-        below, density = labels_at(labels, i, 0.4, y)
+        below, density = labels_at(labels, i, 0.0, 1.0, 0.4, y)
         assert below == pytest.approx(norm.cdf(y, labels[i], 0.4).mean(), abs=1e-12)
         assert density == pytest.approx(norm.pdf(y, labels[i], 0.4).mean(), abs=1e-10)
 
@@ -227,8 +235,21 @@ class TestLeastWidth:
         labels = step * np.arange(-40.0, 41.0)
         summary = Summary(Moments(81, 0.0, float((labels**2).sum())), 1, step)
         width = least_width(Pruned.estimate(summary).noise_variance)
-        density = [labels_at(labels[None], 0, width, y)[1] for y in np.linspace(-step, step, 41)]
+        density = [
+            labels_at(labels[None], 0, 0.0, 1.0, width, y)[1] for y in np.linspace(-step, step, 41)
+        ]
         np.testing.assert_allclose(density, 1.0 / (81 * step), rtol=0.05)
 
     def test_is_no_wider_than_half_of_the_resolution(self):
         assert least_width(0.2**2 / 12.0) == pytest.approx(0.1)
+
+
+def test_labels_take_over_the_moments_that_the_trees_predict():
+    labels = np.sort(np.random.default_rng(0).normal(5.0, 3.0, (4, 30)), axis=1)
+    labels[3] = 7.0  # without any variance
+    mean, deviation = np.array([0.0, 1e6, -3.0, 2.0]), np.array([1.0, 0.1, 20.0, 5.0])
+    found = with_moments(labels, mean, deviation)
+    np.testing.assert_allclose(found.mean(axis=1), mean, atol=1e-9)
+    np.testing.assert_allclose(found[:3].std(axis=1), deviation[:3])
+    np.testing.assert_array_equal(found[3], 2.0)
+    assert (np.diff(found, axis=1) >= 0.0).all()

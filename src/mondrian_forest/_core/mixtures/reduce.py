@@ -37,6 +37,10 @@ class ForestMoments(NamedTuple):
     noise: NDArray[np.float64]
     """Variance of a label about its mean."""
 
+    def deviation(self) -> NDArray[np.float64]:
+        """Return the standard deviations."""
+        return np.sqrt(self.noise + self.posterior + self.branching + self.between_trees)
+
 
 def group_size(n_trees: int) -> int:
     """Return how many trees a group has; the last group may have fewer."""

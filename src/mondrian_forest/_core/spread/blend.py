@@ -27,7 +27,8 @@ class Blend(NamedTuple):
     bandwidth: float
     """The standard deviation of the Gaussian about a label, relative to that of these labels."""
     is_pruned: bool
-    """Whether they are the labels of the nodes where the label model lets rows stop."""
+    """Whether they are the labels of the nodes where the label model lets rows stop, with the mean
+    and the standard deviation that the trees predict."""
 
 
 # Model files depend on these.
@@ -52,6 +53,19 @@ def least_width(noise_variance: float) -> float:
     return math.sqrt(3.0 * noise_variance)
 
 
+def with_moments(
+    labels: NDArray[np.float64], mean: NDArray[np.float64], deviation: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Return labels with the mean and the standard deviation that the trees predict for each row.
+
+    For the labels of the nodes where rows stop: there, the trees know both without the error of a
+    sample, and only the shape is taken from the labels.
+    """
+    centre, own = labels.mean(axis=1), labels.std(axis=1)
+    ratio = np.where(own > 0.0, deviation / np.where(own > 0.0, own, 1.0), 1.0)
+    return np.asarray(mean[:, None] + (labels - centre[:, None]) * ratio[:, None])
+
+
 def blend_labels(
     mixture: Mixture,
     moments: ForestMoments,
@@ -73,6 +87,8 @@ def blend_labels(
     """
     centre, deviation = labels.mean(axis=1), labels.std(axis=1)
     width = np.maximum(blend.bandwidth * deviation, least)
+    labels = labels.copy()
+    _shrink(labels, centre, deviation, width)
     counts = np.empty(len(labels), np.int64)
     _count_groups(labels, width, counts)
     offset = np.concatenate(([0], np.cumsum(np.diff(mixture.offset) + counts)))
@@ -89,10 +105,33 @@ def blend_labels(
             other * moments.posterior,
             other * moments.branching + blend.share * other * distance**2,
             other * moments.between_trees,
-            other * moments.noise + blend.share * (deviation**2 + width**2),
+            other * moments.noise + blend.share * np.maximum(deviation, width) ** 2,
         ),
         blended,
     )
+
+
+@kernel
+def shrinkage(deviation: float, width: float) -> float:
+    """Return the factor of the distances of labels from their mean that keeps their variance.
+
+    The Gaussians about them add variance of their own.
+    """
+    return math.sqrt(1.0 - (width / deviation) ** 2) if width < deviation else 0.0
+
+
+@kernel
+def _shrink(
+    labels: NDArray[np.float64],
+    centre: NDArray[np.float64],
+    deviation: NDArray[np.float64],
+    width: NDArray[np.float64],
+) -> None:
+    """Move the labels near each row to their mean."""
+    for i in range(len(labels)):
+        factor = shrinkage(deviation[i], width[i])
+        for k in range(labels.shape[1]):
+            labels[i, k] = centre[i] + factor * (labels[i, k] - centre[i])
 
 
 @kernel
@@ -163,11 +202,17 @@ def crps_of_labels(labels: NDArray[np.float64], i: int, y: float) -> float:
 
 
 @kernel
-def labels_at(labels: NDArray[np.float64], i: int, width: float, y: float) -> tuple[float, float]:
-    """Return distribution function and density of Gaussians about the labels near row i."""
+def labels_at(
+    labels: NDArray[np.float64], i: int, centre: float, factor: float, width: float, y: float
+) -> tuple[float, float]:
+    """Return distribution function and density at ``y`` of Gaussians about the labels near row i.
+
+    The distances of labels from their centre are multiplied by a factor.
+    """
     below = density = 0.0
     for k in range(labels.shape[1]):
-        lower, at = normal_at((y - labels[i, k]) / width)
+        place = centre + factor * (labels[i, k] - centre)
+        lower, at = normal_at((y - place) / width)
         below += lower
         density += at
     return below / labels.shape[1], density / (labels.shape[1] * width)

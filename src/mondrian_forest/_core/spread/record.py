@@ -22,7 +22,15 @@ from ..mixtures.mixture import (
 from ..mixtures.neighbours import Neighbours
 from ..mixtures.student import density_at_zero, student_log_density
 from .apply import Spread, balanced_scaling, variances
-from .blend import BANDWIDTHS, BLENDS, KINDS, SHARES, crps_of_labels, labels_at
+from .blend import (
+    BANDWIDTHS,
+    BLENDS,
+    KINDS,
+    SHARES,
+    crps_of_labels,
+    labels_at,
+    shrinkage,
+)
 
 # Model files depend on FACTORS, DENSITY_FACTORS, BALANCES, SHARES, FACTOR_STEP and RECORD.
 FACTORS = np.geomspace(0.0005, 3.0, 28)
@@ -192,15 +200,16 @@ def _measure_blends(
         below, _ = mixture_at(components, degrees, ends, point)
         row.crps = width * crps_of_normal(from_mean / width)
         row.label_crps[kind] = row.crps
-        deviation = 0.0
+        centre = deviation = 0.0
         if n_labels > 0:
             row.label_crps[kind] = crps_of_labels(labels, i, mean[i] + from_mean)
-            deviation = _deviation(labels, i)
+            centre, deviation = _mean_and_deviation(labels, i)
         for b in range(len(SHARES)):
             lower, gain = below, 0.0
             if n_labels > 0:
                 own = max(BANDWIDTHS[b] * deviation, least)
-                lower, density = labels_at(labels, i, own, mean[i] + from_mean)
+                shrink = shrinkage(deviation, own)
+                lower, density = labels_at(labels, i, centre, shrink, own, mean[i] + from_mean)
                 log_ratio = math.log(density * width + 1e-300) - row.gain[_BALANCE_OF_ONE]
                 ratio = math.exp(min(log_ratio, 600.0))
                 gain = math.log(1.0 - SHARES[b] + SHARES[b] * ratio)
@@ -210,15 +219,15 @@ def _measure_blends(
 
 
 @kernel
-def _deviation(labels: NDArray[np.float64], i: int) -> float:
-    """Return the standard deviation of the labels near row i."""
+def _mean_and_deviation(labels: NDArray[np.float64], i: int) -> tuple[float, float]:
+    """Return mean and standard deviation of the labels near row i."""
     n_labels = labels.shape[1]
     centre = square = 0.0
     for k in range(n_labels):
         centre += (labels[i, k] - labels[i, 0]) / n_labels
     for k in range(n_labels):
         square += (labels[i, k] - labels[i, 0] - centre) ** 2 / n_labels
-    return math.sqrt(square)
+    return labels[i, 0] + centre, math.sqrt(square)
 
 
 @kernel
