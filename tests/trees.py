@@ -16,10 +16,12 @@ from mondrian_forest._core.arrays.tree import (
 )
 from mondrian_forest._core.growth import Growth
 from mondrian_forest._core.growth.extend import extend_trees
+from mondrian_forest._core.growth.join import join_trees
 from mondrian_forest._core.growth.learn import (
     learn_batch,
     scratch_like,
 )
+from mondrian_forest._core.growth.leave import leave_trees, leaving_of
 from mondrian_forest._core.growth.sample import sample_tree
 from mondrian_forest._core.labels.model import set_all_nodes
 from mondrian_forest._core.labels.tallies import tally_labels
@@ -59,21 +61,34 @@ def grow(
         room,
         order,
         scratch_like(rows),
+        grove.contests_of(0),
     )
     return grove.tree(0), RowOrder(order)
 
 
 def learn_in_steps(rows, labels, growth, model, states, n_batch=1, chunk=1):
     """Let one tree learn the first rows at once and the others in chunks; yield it each time."""
-    batch = allocate_grove(1, n_batch, rows.shape[1], is_linked=False)
+    n_candidates = growth.n_candidate_splits
+    batch = allocate_grove(1, n_batch, rows.shape[1], n_candidates, is_linked=False)
     learn_batch(batch, 0, rows[:n_batch], labels[:n_batch], growth, model, states[0])
-    grove = allocate_grove(1, *rows.shape, is_linked=True)
+    grove = allocate_grove(1, *rows.shape, n_candidates, is_linked=True)
     copy_tree(batch, 0, grove)
     yield grove
     for begin in range(n_batch, len(rows), chunk):
         end = min(begin + chunk, len(rows))
-        extend_trees(grove, 0, 1, rows, labels, end, growth, model, states)
+        learn = extend_trees if n_candidates == 1 else join_trees
+        learn(grove, 0, 1, rows, labels, end, growth, model, states)
         yield grove
+
+
+def forget_rows(grove, rows, labels, numbers, growth, model, states):
+    """Let one tree forget rows; return those that stay, in the order of their new numbers."""
+    n_rows = int(grove.tallies[0, 0]["n_samples"])
+    leaving = leaving_of(np.asarray(numbers), n_rows)
+    leave_trees(grove, 0, 1, rows, labels, leaving, growth, model, states)
+    order = np.arange(n_rows)
+    order[leaving.to] = leaving.moved
+    return order[: n_rows - len(leaving.numbers)]
 
 
 def give_labels(tree, row_order, labels, model):

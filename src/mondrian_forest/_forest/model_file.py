@@ -14,6 +14,8 @@ files. Format 1:
 ``boxes``            lower and upper ends for each node
 ``tallies``          records of type ``TALLY`` as bytes; without rows, those of the roots alone
 ``row_numbers``      which rows the leaves hold
+``contest_heads``    records of type ``HEAD`` as bytes: the candidate cuts that nodes keep
+``contests``         features, thresholds, numbers of rows and sums of labels of the candidates
 ``rows``, ``labels`` training rows as the trees see them, and their labels; empty without rows
 ``ordered_labels``   labels in the order of each tree, where rows are left out and labels needed
 ``random_states``    the random stream of each tree

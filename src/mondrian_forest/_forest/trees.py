@@ -11,6 +11,7 @@ from .._core.arrays.grove import Grove, allocate_grove, allocate_to_grow, copy_t
 from .._core.arrays.tree import parents_first
 from .._core.growth import Growth
 from .._core.growth.extend import extend_trees as extend_grove
+from .._core.growth.join import join_trees as join_grove
 from .._core.growth.learn import learn_alone, learn_batch, put, renew, scratch_like
 from .._core.labels import Hierarchical, LabelModel
 from .._core.labels.evidence import TUNABLE, evidence_and_gradient, maximise_evidence
@@ -33,7 +34,9 @@ def sample_trees(
     n_jobs: int | None,
 ) -> Grove:
     """Sample all trees on the first ``n_rows`` rows. The random streams advance in place."""
-    grove = allocate_grove(len(random_states), *rows.shape, is_linked=False)
+    grove = allocate_grove(
+        len(random_states), *rows.shape, growth.n_candidate_splits, is_linked=False
+    )
     rows, labels = rows[:n_rows], labels[:n_rows]
     elsewhere = other_processes(n_jobs)
     if elsewhere is not None:
@@ -75,9 +78,10 @@ def extend_trees(state: ForestState, end: int, *, is_due: bool, n_jobs: int | No
     repeated. Interrupts come between kernels, never within one.
     """
     grove, growth, model = state.grove, state.growth, state.model
+    learn = extend_grove if growth.n_candidate_splits == 1 else join_grove
 
     def extend(first: int, stop: int) -> None:
-        extend_grove(
+        learn(
             grove, first, stop, state.rows, state.labels, end, growth, model, state.random_states
         )
 
@@ -104,7 +108,7 @@ def finish(state: ForestState, n_jobs: int | None) -> ForestState:
 def with_own_trees(state: ForestState, n_jobs: int | None) -> ForestState:
     """Return the forest with a copy of its trees that nobody else knows, and that can learn."""
     old = state.grove
-    new = allocate_to_grow(old.n_trees, *state.rows.shape)
+    new = allocate_to_grow(old.n_trees, *state.rows.shape, state.growth.n_candidate_splits)
     in_threads(lambda number: copy_tree(old, number, new), old.n_trees, n_jobs)
     if state.is_mapped:  # somebody may have changed the file since it was loaded
         fault = fault_of_trees(new, state.rows, old.n_rows(0), state.model)

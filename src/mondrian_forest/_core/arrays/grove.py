@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .kernel import kernel
+from .contests import NO_CONTEST, Contests, allocate_contests
+from .kernel import borrowing_kernel
 from .memory import IS_LAZY, empty
 from .tree import NO_CHILD, NO_ROW, NODE, TALLY, Records, RowLists, RowOrder, Tree, copy_depth_first
 
@@ -26,13 +27,16 @@ class Grove(NamedTuple):
     """
 
     sizes: NDArray[np.int64]
-    """Number of nodes of each tree. The kernels that add nodes count them too, so that an interrupt
-    comes before both or after both."""
+    """Number of nodes of each tree, with those that are free. The kernels that add nodes count them
+    too, so that an interrupt comes before both or after both."""
+    free_pairs: NDArray[np.int64]
+    """The first free pair of each tree, or NO_CHILD."""
     nodes: Records
     boxes: NDArray[np.float32]
     tallies: Records
     row_numbers: NDArray[np.int32]
     """As ``RowOrder`` until there is more to learn, then as ``RowLists``."""
+    contests: Contests
     is_linked: bool
 
     @property
@@ -68,21 +72,34 @@ class Grove(NamedTuple):
     def has_room(self, n_rows: int) -> bool:
         return self.is_linked and self.row_numbers.shape[1] >= n_rows
 
+    def has_free_places(self) -> bool:
+        """Return whether the kernels that forget or resample have left gaps in the arrays."""
+        is_whole = bool(np.all(self.free_pairs == NO_CHILD))
+        return not (is_whole and bool(np.all(self.contests.counts[:, 1] == NO_CONTEST)))
 
-def allocate_grove(n_trees: int, n_rows: int, n_features: int, *, is_linked: bool) -> Grove:
+    def contests_of(self, number: int) -> Contests:
+        """Return the contests of one tree, with the room for more."""
+        return Contests(*(array[number] for array in self.contests))
+
+
+def allocate_grove(
+    n_trees: int, n_rows: int, n_features: int, n_candidates: int = 1, *, is_linked: bool
+) -> Grove:
     """Return trees of undefined content, with room for as many nodes as the rows may need."""
     n_nodes = 2 * n_rows - 1  # a binary tree with one row in every leaf
     return Grove(
         np.zeros(n_trees, dtype=np.int64),
+        np.full(n_trees, NO_CHILD, dtype=np.int64),
         empty((n_trees, n_nodes), NODE),
         empty((n_trees, n_nodes, 2, n_features), np.float32),
         empty((n_trees, n_nodes), TALLY),
         empty((n_trees, n_rows), np.int32),
+        allocate_contests(n_trees, n_rows, n_candidates),
         is_linked,
     )
 
 
-def allocate_to_grow(n_trees: int, n_rows: int, n_features: int) -> Grove:
+def allocate_to_grow(n_trees: int, n_rows: int, n_features: int, n_candidates: int = 1) -> Grove:
     """Return trees that can learn more, with room for many times the rows where it costs nothing.
 
     Where trees outgrow their room, all are copied into memory that the process did not have before:
@@ -91,11 +108,11 @@ def allocate_to_grow(n_trees: int, n_rows: int, n_features: int) -> Grove:
     if IS_LAZY and n_rows >= _FEWEST_ROWS_FOR_SPARE_ROOM:
         with suppress(OSError, MemoryError):  # address space may be limited
             room = max(n_rows, min(_SPARE_ROOM * n_rows, _MOST_ROWS))
-            return allocate_grove(n_trees, room, n_features, is_linked=True)
-    return allocate_grove(n_trees, n_rows, n_features, is_linked=True)
+            return allocate_grove(n_trees, room, n_features, n_candidates, is_linked=True)
+    return allocate_grove(n_trees, n_rows, n_features, n_candidates, is_linked=True)
 
 
-@kernel
+@borrowing_kernel
 def link_rows(
     nodes: Records,
     tallies: Records,
@@ -116,9 +133,15 @@ def link_rows(
 
 def copy_tree(source: Grove, number: int, target: Grove) -> None:
     """Copy a tree into arrays that have room, its nodes numbered as by a batch fit."""
-    copied = Tree(target.nodes[number], target.boxes[number], target.tallies[number])
-    copy_depth_first(source.tree(number), copied)
-    target.sizes[number] = source.sizes[number]
+    counts = np.empty(2, np.int64)
+    copy_depth_first(
+        source.tree(number),
+        source.contests_of(number),
+        target.room(number),
+        counts,
+        target.contests_of(number),
+    )
+    target.sizes[number], target.free_pairs[number] = counts
     numbers = source.rows(number)[0]
     if source.is_linked == target.is_linked:
         target.row_numbers[number, : len(numbers)] = numbers
@@ -137,30 +160,56 @@ def linked(grove: Grove) -> Grove:
 
 
 def trimmed(grove: Grove) -> Grove:
-    """Return a copy without the room for more.
+    """Return a copy without the room for more, and without free places.
 
     What is behind the end of a smaller tree is zero, so that equal forests have equal files.
     """
+    if grove.has_free_places():
+        grove = without_free_places(grove)
     size = int(grove.sizes.max())
+    n_contests = grove.contests.counts[:, 0]
 
-    def copied(array: NDArray[Any]) -> NDArray[Any]:
-        length = min(size, array.shape[1])  # one, of tallies of the roots alone
+    def copied(array: NDArray[Any], ends: NDArray[np.int64], most: int) -> NDArray[Any]:
+        length = min(most, array.shape[1])  # one, of tallies of the roots alone
         copy = empty((len(array), length, *array.shape[2:]), array.dtype)
-        for number, end in enumerate(grove.sizes):
+        for number, end in enumerate(ends):
             copy[number, :end] = array[number, : min(end, length)]
             copy[number, end:] = np.zeros((), array.dtype)
         return copy
 
     return grove._replace(
         sizes=grove.sizes.copy(),
-        nodes=copied(grove.nodes),
-        boxes=copied(grove.boxes),
-        tallies=copied(grove.tallies),
+        free_pairs=grove.free_pairs.copy(),
+        nodes=copied(grove.nodes, grove.sizes, size),
+        boxes=copied(grove.boxes, grove.sizes, size),
+        tallies=copied(grove.tallies, grove.sizes, size),
         row_numbers=grove.row_numbers[:, : grove.n_rows(0)].copy(),
+        contests=Contests(
+            grove.contests.counts.copy(),
+            *(copied(array, n_contests, int(n_contests.max())) for array in grove.contests[1:]),
+        ),
     )
+
+
+def without_free_places(grove: Grove) -> Grove:
+    """Return a copy whose trees are numbered as by a batch fit."""
+    n_trees, n_rows = grove.row_numbers.shape
+    n_candidates = grove.contests.features.shape[2]
+    copy = allocate_grove(
+        n_trees, n_rows, grove.boxes.shape[3], n_candidates, is_linked=grove.is_linked
+    )
+    for number in range(n_trees):
+        copy_tree(grove, number, copy)
+    return copy
 
 
 def without_rows(grove: Grove) -> Grove:
     """Return a copy of what prediction needs."""
+    if grove.has_free_places():
+        grove = without_free_places(grove)
     roots = grove.tallies[:, :1].copy()
-    return trimmed(grove._replace(tallies=roots, row_numbers=grove.row_numbers[:, :0]))
+    roots["contest"] = NO_CONTEST
+    contests = allocate_contests(grove.n_trees, 0, 1)
+    return trimmed(
+        grove._replace(tallies=roots, row_numbers=grove.row_numbers[:, :0], contests=contests)
+    )

@@ -5,9 +5,10 @@ box, and what only learning needs. The fields of an entry are neighbours in memo
 way down waits for a few cache lines at each node, and not for one line for each field.
 
 Children are neighbours: the right child of node j is ``left_child[j] + 1``. The root is node 0. A
-batch fit numbers nodes depth first, children after their parent. Online learning appends nodes in
-any order, until ``copy_depth_first`` restores the order of a batch fit. Arrays may have room for
-more nodes than there are.
+batch fit numbers nodes depth first, children after their parent. Online learning adds and removes
+pairs of children anywhere, until ``copy_depth_first`` restores the order of a batch fit. Pairs that
+are free form a list: the left one has the number of the next free pair as its ``first_row``. All
+their nodes look like leaves without rows. Arrays may have room for more nodes than there are.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .boxes import copy_box
-from .kernel import AHEAD, kernel, prefetch
+from .contests import NO_CONTEST, Contests, copy_contest, take_contest
+from .kernel import AHEAD, inner_kernel, kernel, prefetch
 
 MOST_FEATURES = 2**15 - 1
 NO_CHILD = -1
@@ -52,6 +54,8 @@ TALLY = np.dtype(
             ("label_mean", np.float64),
             ("squared_deviation", np.float64),
             ("log_gain", np.float64),
+            # The place of the node's candidate cuts, see `contests`.
+            ("contest", np.int32),
         ],
     )
 )
@@ -60,7 +64,7 @@ TALLY = np.dtype(
 class Tree(NamedTuple):
     """A Mondrian tree; see the notation table of ``_core``.
 
-    Per node: 46 bytes, 8 bytes for each feature, and 36 bytes that prediction does without.
+    Per node: 46 bytes, 8 bytes for each feature, and 40 bytes that prediction does without.
     """
 
     nodes: Records
@@ -133,9 +137,57 @@ class RowLists(NamedTuple):
     """By row: the next row of the same leaf, ``NO_ROW`` at the end."""
 
 
+@inner_kernel
+def take_pair(tallies: Records, counts: NDArray[np.int64]) -> int:
+    """Return the left one of two neighbours that no other node has as its children.
+
+    ``counts`` are the number of nodes and the first pair that is free, or NO_CHILD.
+    """
+    left = counts[1]
+    if left != NO_CHILD:
+        counts[1] = tallies[left].first_row
+        return left
+    left = counts[0]
+    counts[0] = left + 2
+    return left
+
+
+@inner_kernel
+def give_back_pair(tree: Tree, counts: NDArray[np.int64], left: int) -> None:
+    """Let a pair of children be used again; nothing of their rows stays behind."""
+    nodes, boxes, tallies = tree
+    for node in range(left, left + 2):
+        record, tally = nodes[node], tallies[node]
+        record.left_child = NO_CHILD
+        record.split_feature = -1
+        record.threshold = np.float32(0.0)
+        record.split_time = 0.0
+        record.share = 0.0
+        record.location = 0.0
+        record.precision = 1.0
+        record.n_samples = 0
+        tally.n_samples = 0
+        tally.first_row = NO_ROW
+        tally.height = 0
+        tally.label_mean = 0.0
+        tally.squared_deviation = 0.0
+        tally.log_gain = 0.0
+        tally.contest = NO_CONTEST
+        for f in range(boxes.shape[2]):
+            boxes[node, 0, f] = boxes[node, 1, f] = np.float32(0.0)
+    tallies[left].first_row = counts[1]
+    counts[1] = left
+
+
 @kernel
-def copy_depth_first(tree: Tree, out: Tree) -> None:
-    """Copy a tree into arrays with enough room; number its nodes as a batch fit does."""
+def copy_depth_first(
+    tree: Tree, contests: Contests, out: Tree, counts: NDArray[np.int64], new_contests: Contests
+) -> None:
+    """Copy a tree into arrays with enough room, without free places.
+
+    Its nodes are numbered as by a batch fit, and its contests in the same order. ``counts`` are
+    those of ``take_pair`` for the copy.
+    """
     nodes, boxes, tallies = tree
     new_nodes, new_boxes, new_tallies = out
     # Old and new number of each node whose subtree is still to be copied.
@@ -144,14 +196,22 @@ def copy_depth_first(tree: Tree, out: Tree) -> None:
     new_nodes[0] = nodes[0]
     copy_box(boxes, 0, new_boxes, 0)
     new_tallies[0] = tallies[0]
+    new_contests.counts[0] = 0
+    new_contests.counts[1] = NO_CONTEST
     n_waiting = 1
     n_copied = 1
     while n_waiting > 0:
         n_waiting -= 1
-        left = nodes[waiting[n_waiting, 0]].left_child
+        old, new = waiting[n_waiting, 0], waiting[n_waiting, 1]
+        if tallies[old].contest != NO_CONTEST:
+            place = take_contest(new_contests)
+            new_tallies[new].contest = place
+            if place != NO_CONTEST:
+                copy_contest(contests, tallies[old].contest, new_contests, place)
+        left = nodes[old].left_child
         if left == NO_CHILD:
             continue
-        new_nodes[waiting[n_waiting, 1]].left_child = n_copied
+        new_nodes[new].left_child = n_copied
         for side in range(1, -1, -1):  # the left child ends on top and is copied first
             new_nodes[n_copied + side] = nodes[left + side]
             copy_box(boxes, left + side, new_boxes, n_copied + side)
@@ -160,6 +220,8 @@ def copy_depth_first(tree: Tree, out: Tree) -> None:
             waiting[n_waiting, 1] = n_copied + side
             n_waiting += 1
         n_copied += 2
+    counts[0] = n_copied
+    counts[1] = NO_CHILD
 
 
 def level_by_level(nodes: Records) -> NDArray[np.int32]:

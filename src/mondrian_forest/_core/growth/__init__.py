@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
+
+from ..moments import Moments
 
 MOST_CANDIDATES = 2**15
 """The most cuts to choose from; more make no difference."""
@@ -17,3 +20,18 @@ class Growth(NamedTuple):
     """Cuts to choose from at every node; one is the paper."""
     lifetime: float
     """No node is split after this time; may be infinite."""
+    label_origin: float = 0.0
+    label_unit: float = 2.0**-20
+    """Candidates for a cut are compared by labels in whole units from the origin. Sums of whole
+    numbers have no rounding errors, so that they do not depend on the order in which rows come and
+    go, and a sum from which a row is taken away has nothing of it left."""
+
+
+def with_label_unit(growth: Growth, moments: Moments) -> Growth:
+    """Return the growth with the units for labels of these moments.
+
+    A unit is a millionth of the standard deviation. Sums of up to a billion such labels are exact.
+    """
+    variance = moments.squared_deviation / moments.n_samples
+    exponent = math.floor(0.5 * math.log2(variance)) if 0.0 < variance < math.inf else 0
+    return growth._replace(label_origin=moments.mean, label_unit=2.0 ** max(exponent - 20, -1000))

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..arrays.boxes import Boxes
+from ..arrays.contests import FEWEST_ROWS, NO_CONTEST, Contests, take_contest
 from ..arrays.kernel import borrowing_kernel, inner_kernel, kernel, kernel_methods
 from ..arrays.rng import uniform
 from . import Growth
@@ -23,12 +24,12 @@ class CutScratch(NamedTuple):
     threshold: NDArray[np.float64]
     """As drawn. Rounded down to single precision, a threshold separates the same rows."""
     sum_left: NDArray[np.float64]
-    """The sum of ``deviation`` on the left."""
+    """The sum of ``score`` on the left."""
     n_left: NDArray[np.float64]
     side_ends: NDArray[np.float64]
     """By feature: the total length of the sides of the box up to this one."""
-    deviation: NDArray[np.float64]
-    """By position: the label minus the label of the node's first row."""
+    score: NDArray[np.float64]
+    """By position: the label in whole units."""
 
 
 @kernel
@@ -63,10 +64,12 @@ class AnyCut(NamedTuple):
         row_order: NDArray[np.int32],  # noqa: ARG002
         start: int,  # noqa: ARG002
         stop: int,  # noqa: ARG002
+        contests: Contests,  # noqa: ARG002
         scratch: CutScratch,  # noqa: ARG002
-    ) -> tuple[int, np.float32]:
-        """Draw feature and threshold of the cut through a node."""
-        return sample_cut(random_state, boxes, node, extent)
+    ) -> tuple[int, np.float32, int]:
+        """Draw feature and threshold of the cut through a node, which keeps no candidates."""
+        feature, threshold = sample_cut(random_state, boxes, node, extent)
+        return feature, threshold, NO_CONTEST
 
 
 @kernel_methods
@@ -76,6 +79,8 @@ class BestCut(NamedTuple):
     labels: NDArray[np.float64]
     """By row number."""
     n_candidates: int
+    label_origin: float
+    label_unit: float
 
     @inner_kernel
     def draw_cut(
@@ -88,12 +93,27 @@ class BestCut(NamedTuple):
         row_order: NDArray[np.int32],
         start: int,
         stop: int,
+        contests: Contests,
         scratch: CutScratch,
-    ) -> tuple[int, np.float32]:
-        """Draw feature and threshold of the cut through a node."""
+    ) -> tuple[int, np.float32, int]:
+        """Draw feature and threshold of the cut through a node, and the place of its contest."""
         if self.n_candidates == 1 or stop - start == 2:  # all cuts separate two rows equally
-            return sample_cut(random_state, boxes, node, extent)
-        return choose_cut(self, random_state, boxes, node, rows, row_order, start, stop, scratch)
+            feature, threshold = sample_cut(random_state, boxes, node, extent)
+            return feature, threshold, NO_CONTEST
+        best, label_sum = choose_cut(
+            self, random_state, boxes, node, rows, row_order, start, stop, scratch
+        )
+        place = NO_CONTEST
+        if stop - start >= FEWEST_ROWS:
+            place = take_contest(contests)
+            if place != NO_CONTEST:
+                _keep_candidates(contests, place, scratch, best, label_sum)
+        return scratch.feature[best], rounded_down(scratch.threshold[best]), place
+
+    @inner_kernel
+    def score_label(self, row: int) -> float:
+        """Return the label of a row in whole units."""
+        return score_label(self.labels[row], self.label_origin, self.label_unit)
 
 
 CutRule = AnyCut | BestCut
@@ -103,7 +123,49 @@ def cut_rule(growth: Growth, labels: NDArray[np.float64]) -> CutRule:
     """Return the rule for cuts on some rows; without candidates nothing else is compiled."""
     if growth.n_candidate_splits == 1:
         return AnyCut()
-    return BestCut(labels, growth.n_candidate_splits)
+    return best_cut(growth, labels)
+
+
+@kernel
+def best_cut(growth: Growth, labels: NDArray[np.float64]) -> BestCut:
+    """Return the rule for several candidates."""
+    return BestCut(labels, growth.n_candidate_splits, growth.label_origin, growth.label_unit)
+
+
+@inner_kernel
+def score_label(label: float, origin: float, unit: float) -> float:
+    """Return a label in whole units from the origin."""
+    return np.rint((label - origin) / unit)
+
+
+@inner_kernel
+def separation(n_rows: float, label_sum: float, n_left: float, sum_left: float) -> float:
+    """Return the sum of squares between the two sides of a cut, of which neither is empty.
+
+    Candidates that separate the same rows have the same value, to the last bit.
+    """
+    between = sum_left - n_left * (label_sum / n_rows)
+    return between * (between / (n_left * (n_rows - n_left)))
+
+
+@borrowing_kernel
+def _keep_candidates(
+    contests: Contests, place: int, scratch: CutScratch, best: int, label_sum: float
+) -> None:
+    """Write down the candidates that ``choose_cut`` has left in its scratch space."""
+    _, candidates = contests
+    last = candidates.shape[1] - 1
+    for c in range(last):
+        candidate = candidates[place, c]
+        candidate.feature = scratch.feature[c]
+        candidate.threshold = rounded_down(scratch.threshold[c])
+        candidate.n_left = np.int32(scratch.n_left[c])
+        candidate.sum_left = scratch.sum_left[c]
+    whole = candidates[place, last]
+    whole.feature = best
+    whole.threshold = np.float32(0.0)
+    whole.n_left = NO_CONTEST
+    whole.sum_left = label_sum
 
 
 @borrowing_kernel
@@ -143,6 +205,41 @@ def uniform_between(
             return draw
 
 
+@borrowing_kernel
+def sample_cut_outside(
+    random_state: NDArray[np.uint64],
+    boxes: Boxes,
+    node: int,
+    group_boxes: Boxes,
+    group: int,
+    excess: float,
+) -> tuple[int, np.float32, bool]:
+    """Draw feature, threshold and side of a cut between a node's box and rows that exceed it.
+
+    Feature and side are drawn in proportion to the rows' excess there, the threshold uniformly from
+    the gap (Alg. 4, lines 4 and 5). The box is on one side of the cut, some rows on the other.
+    """
+    position = uniform(random_state) * excess
+    feature, is_above = 0, False
+    for side in range(2 * boxes.shape[2]):
+        f = side // 2
+        if side % 2 == 0:
+            gap = np.float64(boxes[node, 0, f]) - np.float64(group_boxes[group, 0, f])
+        else:
+            gap = np.float64(group_boxes[group, 1, f]) - np.float64(boxes[node, 1, f])
+        if gap > 0.0:
+            # Remembered in case rounding carries the position past the last gap.
+            feature, is_above = f, side % 2 == 1
+            if position < gap:
+                break
+            position -= gap
+    if is_above:
+        low, high = boxes[node, 1, feature], group_boxes[group, 1, feature]
+    else:
+        low, high = group_boxes[group, 0, feature], boxes[node, 0, feature]
+    return feature, uniform_between(random_state, low, high), is_above
+
+
 @kernel
 def rounded_down(exact: float) -> np.float32:
     """Return the largest single precision number that is not above a double precision one."""
@@ -152,7 +249,7 @@ def rounded_down(exact: float) -> np.float32:
     return rounded
 
 
-@borrowing_kernel
+@inner_kernel
 def choose_cut(
     rule: BestCut,
     random_state: NDArray[np.uint64],
@@ -163,40 +260,38 @@ def choose_cut(
     start: int,
     stop: int,
     scratch: CutScratch,
-) -> tuple[int, np.float32]:
-    """Draw several cuts and return the one that separates the labels best.
+) -> tuple[int, float]:
+    """Draw several cuts; return which one separates the labels best, and the sum of the labels.
 
-    That is the cut with the largest sum of squares between its sides.
+    The best is the first one with the largest sum of squares between its sides. ``scratch`` has all
+    candidates then.
     """
-    labels, n_candidates = rule
-    features, thresholds, sums, counts, side_ends, deviations = scratch
+    labels, n_candidates, origin, unit = rule
+    features, thresholds, sums, counts, side_ends, scores = scratch
     _draw_cuts(random_state, boxes, node, n_candidates, features, thresholds, side_ends)
-    origin = labels[row_order[start]]  # sums of deviations keep digits that sums of labels lose
     total = 0.0
     for i in range(start, stop):
-        deviation = labels[row_order[i]] - origin
-        deviations[i] = deviation
-        total += deviation
+        score = score_label(labels[row_order[i]], origin, unit)
+        scores[i] = score
+        total += score
     for c in range(len(features)):
         sums[c] = 0.0
         counts[c] = 0.0
     for first in range(start, stop, 256):  # rows that stay in the cache for all candidates
         end = min(first + 256, stop)
         for c in range(0, len(features), 4):
-            _add_left(rows, deviations, first, end, features, thresholds, c, sums, counts)
-    mean = total / (stop - start)
+            _add_left(rows, scores, first, end, features, thresholds, c, sums, counts)
+    n_rows = np.float64(stop - start)
     best = 0
     most = -1.0
     for c in range(n_candidates):
-        n_left = counts[c]
-        between = sums[c] - n_left * mean
-        between *= between / (n_left * (stop - start - n_left))
+        between = separation(n_rows, total, counts[c], sums[c])
         if between > most:
             best, most = c, between
-    return features[best], rounded_down(thresholds[best])
+    return best, total
 
 
-@borrowing_kernel
+@inner_kernel
 def _draw_cuts(
     random_state: NDArray[np.uint64],
     boxes: Boxes,
@@ -247,10 +342,10 @@ def _side_at(side_ends: NDArray[np.float64], position: float) -> int:
     return n_before
 
 
-@borrowing_kernel
+@inner_kernel
 def _add_left(
     rows: NDArray[np.float32],
-    deviations: NDArray[np.float64],
+    scores: NDArray[np.float64],
     start: int,
     stop: int,
     features: NDArray[np.int64],
@@ -279,18 +374,18 @@ def _add_left(
     sum0 = sum1 = sum2 = sum3 = 0.0
     n0 = n1 = n2 = n3 = 0.0
     for i in range(start, stop):
-        deviation = deviations[i]
+        score = scores[i]
         is_left = np.float64(rows[i, feature0] <= threshold0)
-        sum0 += deviation * is_left
+        sum0 += score * is_left
         n0 += is_left
         is_left = np.float64(rows[i, feature1] <= threshold1)
-        sum1 += deviation * is_left
+        sum1 += score * is_left
         n1 += is_left
         is_left = np.float64(rows[i, feature2] <= threshold2)
-        sum2 += deviation * is_left
+        sum2 += score * is_left
         n2 += is_left
         is_left = np.float64(rows[i, feature3] <= threshold3)
-        sum3 += deviation * is_left
+        sum3 += score * is_left
         n3 += is_left
     sums[c] += sum0
     sums[c + 1] += sum1

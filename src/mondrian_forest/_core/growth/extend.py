@@ -28,15 +28,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..arrays.boxes import bounding_box, copy_box, excess_of_box, excess_of_row, include_box
+from ..arrays.contests import Contests, contests_of
 from ..arrays.grove import Grove, link_rows
 from ..arrays.kernel import AHEAD, borrowing_kernel, inner_kernel, kernel, prefetch, wide
-from ..arrays.rng import exponential_before, uniform
+from ..arrays.rng import exponential_before
 from ..arrays.tree import NO_CHILD, NO_ROW, Records, Tree
 from ..arrays.vector import padded_width
 from ..labels.model import LabelModel
 from ..labels.tallies import add_row, merge_tallies, order_labels, prefetch_family, tally_labels
 from . import Growth
-from .cuts import BestCut, uniform_between
+from .cuts import AnyCut, sample_cut_outside
 from .sample import Scratch, allocate_scratch, divide, sample_block
 
 
@@ -52,6 +53,8 @@ class Learner(NamedTuple):
     """By row number."""
     growth: Growth
     model: LabelModel
+    contests: Contests
+    """There are none where a single cut is drawn."""
 
 
 class Groups(NamedTuple):
@@ -152,7 +155,7 @@ def extend_trees(
 
     There must be room; a tree that has these rows already is left as it is.
     """
-    sizes, nodes, boxes, tallies, next_row, _ = grove
+    sizes, _, nodes, boxes, tallies, next_row, contests, _ = grove
     fewest = wide(end)
     highest = wide(0)
     largest = wide(0)
@@ -178,6 +181,7 @@ def extend_trees(
                 labels,
                 growth,
                 model,
+                contests_of(contests, number),
             )
             sizes[number] = extend_tree(learner, rows, begin, end, sizes[number], space)
 
@@ -192,7 +196,7 @@ def extend_tree(
     space: LearningSpace,
 ) -> int:
     """Let the rows from ``begin`` to ``end`` join a tree; return its new number of nodes."""
-    tree, _, random_state, _, growth, _ = learner
+    tree, _, random_state, _, growth, _, _ = learner
     nodes, boxes, tallies = tree
     joining, numbers, groups, met, crowded, _, scratch = space
     group_nodes, _, _, start_times, _ = groups
@@ -309,12 +313,12 @@ def _cut_off(
 
     The other rows, if there are any, become the group ``below``.
     """
-    tree, _, random_state, _, _, model = learner
+    tree, _, random_state, _, _, model, _ = learner
     nodes, boxes, _ = tree
     joining, numbers, groups, _, _, _, scratch = space
     group_nodes, starts, stops, times, group_boxes = groups
     node, start, stop = wide(group_nodes[group]), wide(starts[group]), wide(stops[group])
-    feature, threshold, is_above = _sample_cut_outside(
+    feature, threshold, is_above = sample_cut_outside(
         random_state, boxes, node, group_boxes, group, excess
     )
     middle = _divide_group(joining, numbers, groups, group, feature, threshold, below, scratch)
@@ -390,7 +394,7 @@ def _settle(
     n_crowded: int,
 ) -> int:
     """Let a group join a leaf; return 1 if the leaf has become crowded, else 0."""
-    tree, next_row, _, labels, growth, model = learner
+    tree, next_row, _, labels, growth, model, _ = learner
     nodes, _, tallies = tree
     group_nodes, starts, stops, times, _ = groups
     crowded_leaves, crowded_times, _, _, _ = crowded
@@ -469,7 +473,7 @@ def _collect_rows(
     The lists of rows are followed together, one step in each in turn: each step waits for memory,
     and the next step in the same list would have to wait for it.
     """
-    tree, next_row, _, labels, _, _ = learner
+    tree, next_row, _, labels, _, _, _ = learner
     _, _, tallies = tree
     leaves, _, ends, numbers, own_rows = crowded
     total = 0
@@ -496,7 +500,7 @@ def _collect_rows(
 @inner_kernel
 def _go_back(learner: Learner, met: NDArray[np.int32], n_met: int) -> None:
     """Set tallies and label model of the inner nodes that were met, children before parents."""
-    tree, _, _, _, _, model = learner
+    tree, _, _, _, _, model, _ = learner
     nodes, _, tallies = tree
     for i in range(n_met - 1, -1, -1):
         prefetch(nodes, met[max(i - 2 * AHEAD, 0)])
@@ -504,41 +508,6 @@ def _go_back(learner: Learner, met: NDArray[np.int32], n_met: int) -> None:
         node = wide(met[i])
         merge_tallies(nodes, tallies, node)
         model.set_node(nodes, tallies, node)
-
-
-@borrowing_kernel
-def _sample_cut_outside(
-    random_state: NDArray[np.uint64],
-    boxes: NDArray[np.float32],
-    node: int,
-    group_boxes: NDArray[np.float32],
-    group: int,
-    excess: float,
-) -> tuple[int, np.float32, bool]:
-    """Draw feature, threshold and side of a cut between a node's box and rows that exceed it.
-
-    Feature and side are drawn in proportion to the rows' excess there, the threshold uniformly from
-    the gap (Alg. 4, lines 4 and 5). The box is on one side of the cut, some rows on the other.
-    """
-    position = uniform(random_state) * excess
-    feature, is_above = 0, False
-    for side in range(2 * boxes.shape[2]):
-        f = side // 2
-        if side % 2 == 0:
-            gap = np.float64(boxes[node, 0, f]) - np.float64(group_boxes[group, 0, f])
-        else:
-            gap = np.float64(group_boxes[group, 1, f]) - np.float64(boxes[node, 1, f])
-        if gap > 0.0:
-            # Remembered in case rounding carries the position past the last gap.
-            feature, is_above = f, side % 2 == 1
-            if position < gap:
-                break
-            position -= gap
-    if is_above:
-        low, high = boxes[node, 1, feature], group_boxes[group, 1, feature]
-    else:
-        low, high = group_boxes[group, 0, feature], boxes[node, 0, feature]
-    return feature, uniform_between(random_state, low, high), is_above
 
 
 @borrowing_kernel
@@ -585,17 +554,18 @@ def _sample_subtree(
 
     The root has its box already.
     """
-    tree, next_row, random_state, labels, growth, model = learner
+    tree, next_row, random_state, labels, growth, model, contests = learner
     nodes, _, tallies = tree
     _, _, _, _, _, ordered, scratch = space
     n_after = sample_block(
         rows,
         numbers,
-        BestCut(labels, growth.n_candidate_splits),
+        AnyCut(1),
         start_time,
         growth,
         random_state,
         tree,
+        contests,
         root,
         n_nodes,
         scratch,

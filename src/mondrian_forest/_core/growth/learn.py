@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ..arrays.contests import Contests
 from ..arrays.grove import Grove, allocate_grove
 from ..arrays.memory import empty, release
 from ..arrays.tree import Tree, level_by_level, parents_first
@@ -46,6 +47,7 @@ def learn_batch(
         room,
         order,
         scratch,
+        grove.contests_of(number),
     )
     for array in room:
         release(array[grove.sizes[number] :])
@@ -61,6 +63,7 @@ class LearnedTree(NamedTuple):
 
     tree: Tree
     row_order: NDArray[np.int32]
+    contests: Contests
     random_state: NDArray[np.uint64]
 
 
@@ -75,10 +78,12 @@ def learn_alone(
     rows = np.require(rows, requirements="W")  # as the kernels are compiled for: maps are read-only
     labels = np.require(labels, requirements="W")
     state = random_state.copy()
-    grove = allocate_grove(1, *rows.shape, is_linked=False)
+    grove = allocate_grove(1, *rows.shape, growth.n_candidate_splits, is_linked=False)
     learn_batch(grove, 0, rows, labels, growth, model, state)
     nodes, boxes, tallies = (array.copy() for array in grove.tree(0))
-    return LearnedTree(Tree(nodes, boxes, tallies), grove.row_numbers[0].copy(), state)
+    counts, *others = grove.contests_of(0)
+    contests = Contests(counts, *(array[: counts[0]].copy() for array in others))
+    return LearnedTree(Tree(nodes, boxes, tallies), grove.row_numbers[0].copy(), contests, state)
 
 
 def put(grove: Grove, number: int, learned: LearnedTree) -> None:
@@ -88,6 +93,8 @@ def put(grove: Grove, number: int, learned: LearnedTree) -> None:
     for array, content in zip((grove.nodes, grove.boxes, grove.tallies), learned.tree, strict=True):
         array[number, :size] = content
     grove.row_numbers[number, : len(learned.row_order)] = learned.row_order
+    for array, content in zip(grove.contests_of(number), learned.contests, strict=True):
+        array[: len(content)] = content
 
 
 def renew(grove: Grove, number: int, model: LabelModel) -> None:

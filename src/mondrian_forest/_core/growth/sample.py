@@ -17,7 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..arrays.boxes import Boxes, bounding_box, copy_box, total_extent
-from ..arrays.kernel import inner_kernel, kernel, wide
+from ..arrays.contests import NO_CONTEST, Contests
+from ..arrays.kernel import borrowing_kernel, inner_kernel, kernel, wide
 from ..arrays.rng import exponential
 from ..arrays.tree import NO_CHILD, Records, Tree
 from ..arrays.vector import are_vectors, divide_vectors, padded_width, partition_vectors
@@ -55,6 +56,7 @@ def sample_tree(
     tree: Tree,
     row_order: NDArray[np.int32],
     scratch: NDArray[np.float32],
+    contests: Contests,
 ) -> int:
     """Sample a Mondrian tree on all ``rows`` (Alg. 1); return its number of nodes.
 
@@ -67,13 +69,14 @@ def sample_tree(
     tree : arrays with room for 2 n_rows - 1 nodes, filled in
     row_order : array of shape (n_rows,), filled in
     scratch : array of shape (n_rows, padded_width(n_features)), overwritten
+    contests : of this tree, filled in as far as there is room
     """
     scratch[:, : rows.shape[1]] = rows
     row_order[0], row_order[1:] = 0, 1
     np.cumsum(row_order, out=row_order)  # np.arange would need another array as large
     bounding_box(scratch, 0, len(rows), tree.boxes, 0)
     rule = cut_rule(growth, labels)
-    return sample_alone(scratch, row_order, rule, 0.0, growth, random_state, tree)
+    return sample_alone(scratch, row_order, rule, 0.0, growth, random_state, tree, contests)
 
 
 @kernel
@@ -85,15 +88,16 @@ def sample_alone(
     growth: Growth,
     random_state: NDArray[np.uint64],
     tree: Tree,
+    contests: Contests,
 ) -> int:
     """Sample a block as a tree of its own, whose root has its box; return the number of nodes."""
     scratch = allocate_scratch(growth.n_candidate_splits, tree.boxes.shape[2], len(rows))
     return sample_block(
-        rows, row_order, rule, start_time, growth, random_state, tree, 0, 1, scratch
+        rows, row_order, rule, start_time, growth, random_state, tree, contests, 0, 1, scratch
     )
 
 
-@kernel
+@borrowing_kernel
 def sample_block(
     rows: NDArray[np.float32],
     row_order: NDArray[np.int32],
@@ -102,6 +106,7 @@ def sample_block(
     growth: Growth,
     random_state: NDArray[np.uint64],
     tree: Tree,
+    contests: Contests,
     root: int,
     n_nodes: int,
     scratch: Scratch,
@@ -110,7 +115,8 @@ def sample_block(
 
     The root of the subtree is node ``root``, which has its box already. Other nodes are appended
     behind the ``n_nodes`` that exist; the new number of nodes is returned. ``rows``, with
-    ``padded_width`` columns, and ``row_order`` are permuted as ``RowOrder`` says.
+    ``padded_width`` columns, and ``row_order`` are permuted as ``RowOrder`` says. Nodes that keep
+    their candidates find places in ``contests``, as long as there are any.
     """
     nodes, boxes, tallies = tree
     # Unpacked: an array taken out of a tuple costs an atomic reference count each time.
@@ -134,9 +140,10 @@ def sample_block(
         time = parent_time + exponential(random_state, extent)
         if time >= growth.lifetime:
             continue
-        feature, threshold = rule.draw_cut(
-            random_state, boxes, node, extent, rows, row_order, start, stop, cuts
+        feature, threshold, contest = rule.draw_cut(
+            random_state, boxes, node, extent, rows, row_order, start, stop, contests, cuts
         )
+        tallies[node].contest = contest
         middle = divide(rows, row_order, start, stop, feature, threshold, boxes, n_nodes, sides)
         _set_inner(nodes, node, n_nodes, feature, threshold, time)
         _set_unsampled(nodes, tallies, n_nodes, start, middle, time)
@@ -165,6 +172,7 @@ def _set_unsampled(
     tally.n_samples = stop - start
     tally.height = 0
     tally.log_gain = 0.0
+    tally.contest = NO_CONTEST
 
 
 @inner_kernel
@@ -179,7 +187,7 @@ def _set_inner(
     record.split_time = time
 
 
-@kernel
+@borrowing_kernel
 def _set_heights(nodes: Records, tallies: Records, start: int, stop: int) -> None:
     """Set the heights of the nodes from start to stop, which come before their children."""
     for node in range(stop - 1, start - 1, -1):
@@ -188,7 +196,7 @@ def _set_heights(nodes: Records, tallies: Records, start: int, stop: int) -> Non
             tallies[node].height = 1 + max(tallies[left].height, tallies[left + 1].height)
 
 
-@kernel
+@borrowing_kernel
 def partition(
     rows: NDArray[np.float32],
     row_order: NDArray[np.int32],
@@ -221,7 +229,7 @@ def partition(
         back -= 1
 
 
-@kernel
+@borrowing_kernel
 def divide(
     rows: NDArray[np.float32],
     row_order: NDArray[np.int32],

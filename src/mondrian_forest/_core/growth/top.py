@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..arrays.boxes import bounding_box, copy_box, include_row, join_boxes, total_extent
+from ..arrays.contests import NO_CONTEST, NO_CONTESTS
 from ..arrays.kernel import kernel
 from ..arrays.rng import exponential
 from ..arrays.tree import NO_CHILD, NODE, TALLY, Tree
@@ -339,7 +340,9 @@ def grow_subtree(
     n_features = room.boxes.shape[2]
     bounding_box(rows, 0, len(rows), room.boxes, 0)
     rule = cut_rule(growth, labels)
-    size = sample_alone(rows, order, rule, start_time, growth, random_state, room)
+    size = sample_alone(
+        rows, order, rule, start_time, growth, random_state, room, NO_CONTESTS
+    )
     ordered = np.empty(len(rows))
     order_labels(labels, order, ordered)
     tally_labels(room.nodes, room.tallies, ordered, 0, size)
@@ -407,6 +410,7 @@ def _unpack(subtree: Subtree, root: int, first_node: int, first_row: int, tree: 
         node, tally = nodes[j], tallies[j]
         tally.first_row = first_row
         tally.log_gain = 0.0
+        tally.contest = NO_CONTEST
         if not is_leaf[number]:
             node.left_child = n_nodes
             node.split_feature = feature[n_inner]
@@ -508,6 +512,7 @@ class Joining:
         boxes[place] = top.reports.boxes[own]
         tallies["n_samples"][place] = top.reports.n_rows[own]
         tallies["first_row"][place] = self._first_row[own]
+        tallies["contest"][place] = NO_CONTEST
         tallies["label_mean"][place] = top.reports.labels.mean[own]
         tallies["squared_deviation"][place] = top.reports.labels.squared_deviation[own]
         for block in own[::-1]:  # children before parents

@@ -50,6 +50,10 @@ class Empirical(NamedTuple):
         return is_gaussian_node_sound(record)
 
     @inner_kernel
+    def uses_times(self) -> bool:
+        return True
+
+    @inner_kernel
     def stops_inside(self) -> bool:
         return False
 

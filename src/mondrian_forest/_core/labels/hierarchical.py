@@ -130,6 +130,10 @@ class Hierarchical(NamedTuple):
         return is_gaussian_node_sound(record)
 
     @inner_kernel
+    def uses_times(self) -> bool:
+        return True
+
+    @inner_kernel
     def stops_inside(self) -> bool:
         return False
 

@@ -80,6 +80,9 @@ class LabelModel(Protocol):
     def is_sound(self, record: Any) -> bool:
         """Return whether the fields of a node from outside are in the range of the model."""
 
+    def uses_times(self) -> bool:
+        """Return whether the fields of a node depend on times."""
+
     def stops_inside(self) -> bool:
         """Return whether a row can leave the tree at an inner node whose box holds it."""
 

@@ -124,6 +124,10 @@ class Pruned(NamedTuple):
         return bool(0.0 < record.precision < np.inf and not math.isnan(record.share))
 
     @inner_kernel
+    def uses_times(self) -> bool:
+        return False
+
+    @inner_kernel
     def stops_inside(self) -> bool:
         return True
 
