@@ -28,6 +28,7 @@ from . import (
     outliers,
     speed,
     startup,
+    streams,
 )
 from .table import Table
 
@@ -35,6 +36,7 @@ JOBS = {
     "speed": speed.run,
     "growth": growth.run,
     "online": online.run,
+    "streams": streams.run,
     "startup": startup.run,
     "files": files.run,
     "command": command.run,

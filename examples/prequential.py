@@ -3,54 +3,36 @@
 Every row is a test row once, and no rows are held out. The forest is the paper's model with the
 empirical posterior.
 
-The plot, ``prequential.png``, has the running RMSE and NLPD of arrival delays in time order, for a
-forest that always learns and for one that stops early. The extras ``datasets`` and ``plot`` are
-needed.
+The plot, ``prequential.png``, has the RMSE and the NLPD of arrival delays in time order, once with
+labels that arrive with the next chunk, and once with labels that arrive 50,000 flights later. The
+extras ``datasets`` and ``plot`` are needed.
 """
 
 import matplotlib.pyplot as plt
-import numpy as np
 
 from mondrian_forest import PAPER, MondrianForestRegressor
 from mondrian_forest.datasets import load_nycflights13
+from mondrian_forest.streams import prequential
 
-CHUNK = 2_000
+WINDOW = 20_000
 
 X, y = load_nycflights13(return_X_y=True)
 
-
-def prequential(learn_until: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return squared errors and negative log densities of rows that are not learned yet."""
+figure, axes = plt.subplots(2, 1, figsize=(9, 6), sharex=True, layout="constrained")
+for name, delay in (("labels at once", 0), ("labels 50,000 flights later", 50_000)):
     forest = MondrianForestRegressor(
         25, random_state=0, n_jobs=2, **PAPER | {"posterior": "empirical"}
     )
-    forest.partial_fit(X[:CHUNK], y[:CHUNK])
-    squared_errors, losses = [], []
-    for start in range(CHUNK, len(y), CHUNK):
-        rows = slice(start, start + CHUNK)
-        predicted = forest.predict_distribution(X[rows])
-        squared_errors.append((predicted.mean() - y[rows]) ** 2)
-        losses.append(-predicted.logpdf(y[rows]))
-        if start < learn_until:
-            forest.partial_fit(X[rows], y[rows])
-    return np.concatenate(squared_errors), np.concatenate(losses)
-
-
-def running_mean(values: np.ndarray, width: int = 20_000) -> np.ndarray:
-    """Return the means of all runs of ``width`` consecutive values."""
-    sums = np.concatenate([[0.0], np.cumsum(values)])
-    return (sums[width:] - sums[:-width]) / width
-
-
-figure, axes = plt.subplots(2, 1, figsize=(9, 6), sharex=True, layout="constrained")
-for name, learn_until in (("learns all the time", len(y)), ("stops after 20,000 rows", 20_000)):
-    squared_errors, losses = prequential(learn_until)
-    print(f"{name}: RMSE {np.sqrt(squared_errors.mean()):.2f}, NLPD {losses.mean():.3f}")
-    axes[0].plot(np.sqrt(running_mean(squared_errors)), label=name)
-    axes[1].plot(running_mean(losses), label=name)
+    result = prequential(
+        forest, X, y, chunk_size=2_000, delay=delay, scores=("rmse", "nlpd", "coverage")
+    )
+    print(f"{name}: {result}")
+    scores = result.scores(window=WINDOW, every=2_000)
+    axes[0].plot(scores["stop"], scores["rmse"], label=name)
+    axes[1].plot(scores["stop"], scores["nlpd"], label=name)
 axes[0].set_ylabel("RMSE, minutes")
 axes[1].set_ylabel("NLPD")
-axes[1].set_xlabel("flights of 2013 in time order (running mean over 20,000)")
+axes[1].set_xlabel(f"flights of 2013 in time order (means over {WINDOW:,})")
 axes[0].legend()
 figure.savefig("prequential.png", dpi=120)
 print("Saved prequential.png")

@@ -124,6 +124,21 @@ def test_dask(data):
     np.testing.assert_allclose(named, found)
 
 
+def test_river(data):
+    import pandas
+    from river import evaluate, metrics
+
+    from mondrian_forest.streams import RiverForest
+
+    X, y = data
+    rows = [(dict(zip("ab", x, strict=True)), label) for x, label in zip(X, y, strict=True)]
+    model = RiverForest(seed=0, n_estimators=4)
+    assert evaluate.progressive_val_score(rows, model.clone(), metrics.MAE()).get() < 0.3
+    table = pandas.DataFrame(X, columns=["a", "b"])
+    model.learn_many(table, pandas.Series(y))
+    np.testing.assert_allclose(model.predict_many(table)[3], model.predict_one(rows[3][0]))
+
+
 def test_a_bar_of_tqdm():
     from mondrian_forest._progress import progress_bar
 

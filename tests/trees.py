@@ -3,7 +3,13 @@
 import numpy as np
 
 from mondrian_forest import PAPER, MondrianForestRegressor
-from mondrian_forest._core.arrays.grove import allocate_grove, copy_tree
+from mondrian_forest._core.arrays.contests import FEWEST_ROWS, NO_CONTEST
+from mondrian_forest._core.arrays.grove import (
+    allocate_for_copy,
+    allocate_grove,
+    compact,
+    copy_tree,
+)
 from mondrian_forest._core.arrays.rng import random_states
 from mondrian_forest._core.arrays.tree import (
     NO_CHILD,
@@ -15,6 +21,7 @@ from mondrian_forest._core.arrays.tree import (
     parents_first,
 )
 from mondrian_forest._core.growth import Growth
+from mondrian_forest._core.growth.cuts import separation
 from mondrian_forest._core.growth.extend import extend_trees
 from mondrian_forest._core.growth.join import join_trees
 from mondrian_forest._core.growth.learn import (
@@ -77,18 +84,69 @@ def learn_in_steps(rows, labels, growth, model, states, n_batch=1, chunk=1):
     for begin in range(n_batch, len(rows), chunk):
         end = min(begin + chunk, len(rows))
         learn = extend_trees if n_candidates == 1 else join_trees
-        learn(grove, 0, 1, rows, labels, end, growth, model, states)
+        learn(grove, 0, 1, rows, labels, end, growth, model, states, np.zeros(1, np.bool_))
         yield grove
 
 
-def forget_rows(grove, rows, labels, numbers, growth, model, states):
-    """Let one tree forget rows; return those that stay, in the order of their new numbers."""
-    n_rows = int(grove.tallies[0, 0]["n_samples"])
-    leaving = leaving_of(np.asarray(numbers), n_rows)
-    leave_trees(grove, 0, 1, rows, labels, leaving, growth, model, states)
-    order = np.arange(n_rows)
-    order[leaving.to] = leaving.moved
-    return order[: n_rows - len(leaving.numbers)]
+class LivingTrees:
+    """Trees that learn and forget together, and the rows that they know."""
+
+    def __init__(self, rows, labels, growth, model, states, room):
+        n_features, n_candidates = rows.shape[1], growth.n_candidate_splits
+        n_trees, self.n_rows = len(states), len(rows)
+        self.growth, self.model, self.states = growth, model, states
+        self.rows = np.zeros((room, n_features), np.float32)
+        self.labels = np.zeros(room)
+        self.rows[: len(rows)], self.labels[: len(rows)] = rows, labels
+        batch = allocate_grove(n_trees, len(rows), n_features, n_candidates, is_linked=False)
+        self.grove = allocate_grove(n_trees, room, n_features, n_candidates, is_linked=True)
+        for number, state in enumerate(states):
+            learn_batch(batch, number, rows, labels, growth, model, state)
+            copy_tree(batch, number, self.grove)
+
+    def learn(self, rows, labels):
+        end, grove = self.n_rows + len(rows), self.grove
+        self.rows[self.n_rows : end], self.labels[self.n_rows : end] = rows, labels
+        join = join_trees
+        if self.growth.n_candidate_splits == 1:
+            join = extend_trees
+            for number in range(grove.n_trees):
+                if grove.sizes[number] + 2 * len(rows) > grove.nodes.shape[1]:
+                    compact(grove, number, allocate_for_copy(grove, self.n_rows))
+        is_done = np.zeros(grove.n_trees, np.bool_)
+        join(
+            grove, 0, grove.n_trees, self.rows, self.labels, end,
+            self.growth, self.model, self.states, is_done,
+        )  # fmt: skip
+        assert is_done.all()
+        self.n_rows = end
+
+    def forget(self, numbers):
+        """Forget rows; return the old numbers of the others, in the order of their new ones."""
+        grove = self.grove
+        leaving = leaving_of(np.asarray(numbers, np.int64), self.n_rows, grove.n_trees)
+        leave_trees(
+            grove, 0, grove.n_trees, self.rows, self.labels, leaving,
+            self.growth, self.model, self.states,
+        )  # fmt: skip
+        assert leaving.is_done.all()
+        order = np.arange(self.n_rows)
+        for array in (self.rows, self.labels, order):
+            array[leaving.to] = array[leaving.moved]
+        self.n_rows -= len(leaving.numbers)
+        return order[: self.n_rows]
+
+    def check(self, number=0):
+        """Assert all that must hold for one of the trees."""
+        growth, grove = self.growth, self.grove
+        rows, labels = self.rows[: self.n_rows], self.labels[: self.n_rows]
+        tree = grove.tree(number)
+        check_tree_invariants(
+            tree, rows, grove.rows(number), growth.min_samples_split, growth.lifetime, labels,
+            first_free=grove.free_pairs[number],
+        )  # fmt: skip
+        check_contests(tree, grove.contests_of(number), rows, labels, grove.rows(number), growth)
+        check_label_model(tree, self.model)
 
 
 def give_labels(tree, row_order, labels, model):
@@ -166,9 +224,11 @@ def check_tree_invariants(
     min_samples_split=2,
     lifetime=np.inf,
     labels=None,
+    first_free=NO_CHILD,
 ):
     """Assert all that must hold for any tree on these rows."""
     n_nodes = tree.n_nodes
+    free = check_free_pairs(tree, first_free)
     assert sorted(rows_in(tree, row_lists)) == list(range(len(rows)))
     assert tree.n_samples[0] == len(rows)
     seen = np.zeros(n_nodes, dtype=int)
@@ -213,8 +273,84 @@ def check_tree_invariants(
             assert (tree.upper[child] <= tree.upper[node]).all()
         assert tree.n_samples[left] + tree.n_samples[right] == tree.n_samples[node]
         assert tree.height[node] == 1 + max(tree.height[[left, right]])
+    seen[free] += 1
     assert (seen == 1).all()
     assert tree.depth == depth.max()
+
+
+def check_free_pairs(tree, first_free):
+    """Assert that free pairs form a list, and look like leaves without rows; return the nodes."""
+    free, left = [], int(first_free)
+    while left != NO_CHILD:
+        assert left % 2 == 1
+        free += [left, left + 1]
+        assert len(free) < tree.n_nodes  # or the list has no end
+        left = int(tree.tallies["first_row"][left])
+    nodes, boxes, tallies = (array[free] for array in tree)
+    assert (nodes["left_child"] == NO_CHILD).all()
+    assert (tallies["first_row"][1::2] == NO_ROW).all()
+    assert (tallies["contest"] == NO_CONTEST).all()
+    assert (nodes["precision"] == 1.0).all()
+    for array in (
+        boxes,
+        *(nodes[field] for field in ("threshold", "share", "location", "n_samples")),
+        *(tallies[field] for field in ("n_samples", "height", "label_mean", "squared_deviation")),
+    ):
+        assert not array.any()
+    return free
+
+
+def check_contests(tree, contests, rows, labels, row_lists, growth):
+    """Assert that the contests of a tree are what counting all rows from scratch says."""
+    counts, candidates = contests
+    n_candidates = growth.n_candidate_splits
+    in_use = []
+    for node in preorder_numbers(tree):
+        place = int(tree.tallies["contest"][node])
+        numbers = np.array(rows_in(tree, row_lists, node))
+        is_inner = tree.left_child[node] != NO_CHILD
+        has_contest = n_candidates > 1 and is_inner and len(numbers) >= FEWEST_ROWS
+        assert (place != NO_CONTEST) == has_contest
+        if not has_contest:
+            continue
+        in_use.append(place)
+        *own, whole = candidates[place]
+        scores = np.rint((labels[numbers] - growth.label_origin) / growth.label_unit)
+        assert whole["sum_left"] == scores.sum()
+        between = []
+        for candidate in own:
+            feature, threshold = candidate["feature"], candidate["threshold"]
+            assert tree.lower[node, feature] <= threshold < tree.upper[node, feature]
+            is_left = rows[numbers, feature] <= threshold
+            assert candidate["n_left"] == is_left.sum()
+            assert candidate["sum_left"] == scores[is_left].sum()
+            n_left = float(is_left.sum())
+            between.append(
+                separation(float(len(numbers)), scores.sum(), n_left, scores[is_left].sum())
+            )
+        best = int(np.argmax(between))  # the first one
+        assert tree.split_feature[node] == own[best]["feature"]
+        assert tree.threshold[node] == own[best]["threshold"]
+    free, place = [], int(counts[1])
+    while place != NO_CONTEST:
+        free.append(place)
+        assert len(free) <= counts[0]  # or the list has no end
+        *own, whole = candidates[place]
+        assert not any(candidate[field] for candidate in own for field in candidate.dtype.names)
+        assert whole["sum_left"] == 0.0
+        place = int(whole["n_left"])
+    assert sorted(in_use + free) == list(range(counts[0]))
+
+
+def check_label_model(tree, model):
+    """Assert that all fields are those of a full pass over the same tree, to the last bit."""
+    order = np.array(preorder_numbers(tree), np.int32)
+    again = Tree(*(array.copy() for array in tree))
+    set_all_nodes(model, again.nodes, again.tallies, order)
+    for field in ("share", "location", "precision", "n_samples"):
+        np.testing.assert_array_equal(tree.nodes[field][order], again.nodes[field][order])
+    found = tree.tallies["log_gain"][order]
+    np.testing.assert_array_equal(found, again.tallies["log_gain"][order])
 
 
 def as_reference(tree: Tree, row_lists: RowLists, number=0, parent=None) -> Node:

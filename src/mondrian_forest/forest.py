@@ -13,20 +13,20 @@ from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
+from ._core.arrays.grove import without_free_places
 from ._core.arrays.tree import Tree
 from ._core.labels import LabelModel
 from ._core.spread.apply import Spread
 from ._forest import predict
 from ._forest.files import load_forest, save_forest
+from ._forest.forgetting import forget
 from ._forest.intake import check_table, check_training_data, plain_data, survey
 from ._forest.parameters import parameters_of
 from ._forest.posteriors import Posterior
-from ._forest.recipe import ArrayRows
-from ._forest.recipe import fit as fit_forest
 from ._forest.sharing import NAME, is_fitted, parameters_for, read, shared_by, write
 from ._forest.state import ForestState
-from ._forest.stream import learn
-from ._forest.validation import check_rows_and_labels
+from ._forest.stream import learn, start
+from ._forest.validation import check_row_numbers, check_rows_and_labels
 from .distribution import PredictiveDistribution
 
 _STATE = "state"
@@ -53,8 +53,10 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
     default, and with 50 rows or more, it has the mean and the standard deviation of all labels far
     from all data.
 
-    ``MondrianForestRegressor(**PAPER)`` is the model of the paper, which is faster, and learns
-    online with the law of a batch fit. The default is more accurate.
+    It learns more rows, and forgets rows, with the law of a fit to the rows that it holds.
+
+    ``MondrianForestRegressor(**PAPER)`` is the model of the paper, which is faster. The default is
+    more accurate.
 
     Parameters
     ----------
@@ -71,8 +73,7 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
         :class:`PrunedPosterior`, :class:`HierarchicalPosterior` or :class:`EmpiricalPosterior`.
     n_candidate_splits : int or "n_features", default="n_features"
         Number of cuts that are drawn at every node. The one that separates the labels best is made.
-        1 is the paper. With more, trees depend on the labels, and trees that learn online differ in
-        law from those of a batch fit.
+        1 is the paper. With more, trees depend on the labels, and learning a row takes longer.
     feature_weights : array-like of shape (n_features,) or "auto", default="auto"
         Relative rates at which the features are cut. None: equal ones. "auto": learned from the
         labels, when the forest is fitted.
@@ -88,13 +89,23 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
     trend : None or "linear", default=None
         "linear": ridge regression, once, of which the forest learns the residuals. For data with a
         trend that goes on beyond them.
-    feature_range : tuple (low, high), default=None
-        Ends of the range of each feature, numbers or arrays of shape (n_features,). Features are
-        mapped from it to [0, 1] by a straight line; values outside are allowed. None: found in X.
+    max_rows : int, default=None
+        Keep at most so many rows, and forget the others: see ``forgetting``. None: keep all.
     n_jobs : int, default=None
         Number of threads. None means 1, -1 all processors. The result does not depend on it.
     random_state : int, RandomState instance or None, default=None
         Pass an int for reproducible results.
+
+    Other Parameters
+    ----------------
+    feature_range : tuple (low, high), default=None
+        Ends of the range of each feature, numbers or arrays of shape (n_features,). Features are
+        mapped from it to [0, 1] by a straight line; values outside are allowed. None: found in X.
+    forgetting : {"oldest", "random", "change"}, default="oldest"
+        Which rows are forgotten when there are more than ``max_rows``. "oldest": the forest keeps
+        the latest ones. "random": it keeps a uniform sample of all rows learned. "change": as
+        "oldest"; and when the errors of a stream rise, by ADWIN's test, the forest is fitted anew
+        to the rows since, with ``max_rows`` or without.
 
     Attributes
     ----------
@@ -118,7 +129,13 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
     min_samples_split_ : int
         The number in use.
     n_samples_seen_ : int
-        Number of training rows.
+        Number of rows learned, with those that have been forgotten.
+    n_rows_ : int
+        Number of rows that the forest holds.
+    row_numbers_ : ndarray of shape (n_rows_,)
+        Their numbers in the order in which they were learned, ascending, as ``forget`` takes them.
+    changes_ : tuple of int
+        With ``forgetting="change"``: the numbers of the rows with which changes began.
     n_features_in_ : int
         Number of features.
     feature_names_in_ : ndarray of shape (n_features_in_,)
@@ -134,8 +151,8 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
     weights.
 
     Threads may share a forest. Predictions, ``save``, pickling and copying see it as it was before
-    or after a call of ``fit``, ``partial_fit`` or ``freeze`` in another thread, never in between.
-    Calls that change it take turns. An error or an interrupt leaves the forest as before the call,
+    or after a call of ``fit``, ``partial_fit``, ``forget`` or ``freeze`` in another thread, never in
+    between. Calls that change it take turns. An error or an interrupt leaves the forest as before the call,
     or as after it; ``n_samples_seen_`` tells which. ``trees_`` are views: they change when rows are
     learned. Parameters must not be set while another thread uses the forest.
 
@@ -169,6 +186,8 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
         robust: bool = True,
         trend: str | None = None,
         feature_range: tuple[ArrayLike, ArrayLike] | None = None,
+        max_rows: int | None = None,
+        forgetting: str = "oldest",
         n_jobs: int | None = None,
         random_state: Any = None,
     ) -> None:
@@ -181,6 +200,8 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
         self.robust = robust
         self.trend = trend
         self.feature_range = feature_range
+        self.max_rows = max_rows
+        self.forgetting = forgetting
         self.n_jobs = n_jobs
         self.random_state = random_state
 
@@ -202,25 +223,23 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
 
     def _fitted(self, X: ArrayLike, y: ArrayLike) -> ForestState:
         parameters = parameters_of(self)
-        table, labels, names = check_training_data(X, y)
-        source = ArrayRows(table, labels, parameters.n_jobs, has_trend=parameters.trend is not None)
-        return fit_forest(source, parameters, names)
+        return start(parameters, *check_training_data(X, y))
 
     def partial_fit(self, X: ArrayLike, y: ArrayLike) -> MondrianForestRegressor:
-        """Learn more rows, in time that grows like the logarithm of the rows seen.
+        """Learn more rows, in time that grows like a power of the logarithm of the rows held.
 
-        Without an earlier fit this is the first one. With ``n_candidate_splits=1``, as in
-        ``PAPER``, the forest has the same law as one fitted to all rows at once, in any order and
-        calls of any size. In the default, cuts that are there stay, and only new ones look at the
-        labels.
+        Without an earlier fit this is the first one. Trees have the same law as those of a forest
+        fitted to all rows at once with the same scaling, feature weights and hyperparameters, in
+        any order and calls of any size.
 
         Feature weights that are "auto", and how far trees are pruned, are learned again, and all
-        trees sampled anew from the stored rows, when 50, 200, 800 and 3,200 rows have been seen. A
-        trend stays that of the first fit, which should have some hundreds of rows then.
+        trees sampled anew from the stored rows, when 50, 200, 800 and 3,200 rows are held, and when
+        four times as many rows have been learned as are held. A trend stays that of the first fit,
+        which should have some hundreds of rows then.
 
-        Hyperparameters that were not given are estimated again whenever the number of rows has
-        grown by a quarter. Then, if the rows span more than twice a feature range that was not
-        given, it is found again too, and all trees are sampled anew.
+        Hyperparameters that were not given are estimated again whenever a quarter of the rows are
+        new. Then, if the rows span more than twice a feature range that was not given, it is found
+        again too, and all trees are sampled anew.
 
         Parameters
         ----------
@@ -235,11 +254,7 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
         return self
 
     def _learned(self, state: ForestState, X: ArrayLike, y: ArrayLike) -> ForestState:
-        if state.is_frozen:
-            raise ValueError(
-                "This forest has dropped its training rows with freeze() and cannot learn more: "
-                "fit it again, or keep a copy that is not frozen."
-            )
+        _refuse_frozen(state, "learn more")
         has_names = state.feature_names is not None
         table, labels = plain_data(
             X, y, state.n_features, has_names=has_names
@@ -247,8 +262,48 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
         found = survey(table, labels, state.seen_range)
         if not found.is_sound:  # only what is plain was not checked yet: this says what is wrong
             check_rows_and_labels(self, X, y, reset=False)
-        is_due = state.n_rows + len(labels) >= state.review_at
+        is_due = state.n_seen + len(labels) >= state.review_at
         return learn(state, parameters_for(self, is_due=is_due), table, labels, found)
+
+    def forget(self, rows: ArrayLike) -> MondrianForestRegressor:
+        """Forget rows, as if the forest had never learned them.
+
+        Afterwards the trees have the law of trees that were sampled on the rows that stay, and
+        nothing of the single rows is left in them: no box, mean, sum or record of the spread.
+        Hyperparameters are estimated again. What was learned from many rows at once stays until it
+        is learned again: quantiles by which features are mapped, feature weights, pruning, limits
+        of labels and a trend. To be rid of these as well, call ``fit`` with the other rows.
+
+        Parameters
+        ----------
+        rows : array-like of int, or of bool with shape (n_samples_seen_,)
+            The numbers of the rows in the order in which they were learned, from 0 on; or for each
+            row learned, whether it is forgotten. Numbers stay the same when rows are forgotten.
+            Rows that were forgotten before are no error.
+
+        Returns
+        -------
+        self
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from mondrian_forest import MondrianForestRegressor
+        >>> X = np.random.default_rng(0).random((200, 2))
+        >>> forest = MondrianForestRegressor(10, random_state=0).fit(X, X[:, 0])
+        >>> forest.forget([0, 17]).n_rows_
+        198
+        """
+        check_is_fitted(self)
+
+        def forgotten(known: ForestState | None) -> ForestState:
+            state = _required(known)
+            _refuse_frozen(state, "forget")
+            numbers = check_row_numbers(rows, state.n_seen)
+            return forget(state, parameters_for(self, is_due=True), numbers)
+
+        write(self, forgotten)
+        return self
 
     def freeze(self) -> MondrianForestRegressor:
         """Drop the training rows, and all that only learning needs; predictions stay the same.
@@ -452,9 +507,9 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
 
     @property
     def trees_(self) -> list[Tree]:
-        """The trees, as flat arrays: views, which change when rows are learned."""
+        """The trees, as flat arrays: views, which may change when rows are learned."""
         self._fitted_state()
-        grove = read(self, lambda state: state.grove)
+        grove = read(self, lambda state: without_free_places(state.grove))
         return [grove.tree(number) for number in range(grove.n_trees)]
 
     @property
@@ -499,8 +554,25 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
 
     @property
     def n_samples_seen_(self) -> int:
-        """Number of training rows."""
+        """Number of rows learned, with those that have been forgotten."""
+        return self._fitted_state().n_seen
+
+    @property
+    def n_rows_(self) -> int:
+        """Number of rows that the forest holds."""
         return self._fitted_state().n_rows
+
+    @property
+    def row_numbers_(self) -> NDArray[np.int64]:
+        """The rows that the forest holds, numbered as they were learned, in ascending order."""
+        self._fitted_state()
+        return read(self, lambda state: np.sort(state.arrivals[: state.n_rows]))
+
+    @property
+    def changes_(self) -> tuple[int, ...]:
+        """Numbers of the rows with which changes began, as far as ``forgetting="change"`` knows."""
+        monitor = self._fitted_state().monitor
+        return () if monitor is None else monitor.changes
 
     @property
     def n_features_in_(self) -> int:
@@ -547,3 +619,11 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
 def _required(state: ForestState | None) -> ForestState:
     assert state is not None
     return state
+
+
+def _refuse_frozen(state: ForestState, what: str) -> None:
+    if state.is_frozen:
+        raise ValueError(
+            f"This forest has dropped its training rows with freeze() and cannot {what}: "
+            "fit it again, or keep a copy that is not frozen."
+        )

@@ -14,6 +14,7 @@ from mondrian_forest._core.moments import (
     merge_in_python,
     merge_samples,
     moments_of,
+    remove_samples,
 )
 
 
@@ -98,3 +99,18 @@ def test_the_squared_deviation_of_samples_is_zero_only_if_all_labels_are_equal()
     assert merge_samples(tiny, tiny).squared_deviation == 0.0
     apart = Moments(1, 3.0, 0.0)
     assert merge_samples(zero, apart) == merge_in_python(zero, apart) == (2, 1.5, 4.5)
+
+
+@pytest.mark.parametrize("labels", TABLES[1:], ids=["equal", "mixed", "large and close"])
+@pytest.mark.parametrize("n_leaving", [1, 2])
+def test_removing_a_part_leaves_the_moments_of_the_rest(labels, n_leaving):
+    left = remove_samples(exact(labels), exact(labels[:n_leaving]))
+    expected = exact(labels[n_leaving:])
+    rounding = 4 * np.finfo(float).eps
+    assert left.n_samples == expected.n_samples
+    assert left.mean == pytest.approx(expected.mean, rel=rounding)
+    # What is taken away from a sum leaves the rounding error of the sum.
+    error = abs(left.squared_deviation - expected.squared_deviation)
+    total = exact(labels).squared_deviation
+    assert error <= 8 * np.finfo(float).eps * (total + abs(expected.mean) * np.sqrt(total))
+    assert left.squared_deviation >= 0.0

@@ -104,7 +104,7 @@ def test_on_small_tables_rows_are_held_out_in_turn(monkeypatch, n_rows, trend, n
         return sample_trees(rows, labels, n_used, *others)
 
     def learn(ensemble, record, memory, held, all_labels, n_jobs):
-        rows, labels = held
+        rows, labels, _ = held
         held_out_rows = {tuple(row) for row in rows.tolist()}
         assert len(sampled_on[-1]) == n_rows - len(labels)
         assert held_out_rows.isdisjoint(sampled_on[-1])

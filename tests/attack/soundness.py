@@ -58,7 +58,7 @@ def state_of(forest):
         check_is_fitted(forest)
     except NotFittedError:
         return NOT_FITTED
-    now = forest.n_samples_seen_, predictions(forest)
+    now = forest.n_samples_seen_, forest.row_numbers_.tobytes(), predictions(forest)
     copied = copy.deepcopy(forest)
     try:
         learn_one_more(copied)
@@ -92,7 +92,7 @@ def describe(state):
 
 def assert_rows_are_in_trees(forest):
     counts = [int(tree.n_samples[0]) for tree in forest.trees_]
-    assert set(counts) == {forest.n_samples_seen_}, f"{forest.n_samples_seen_} seen, {counts} known"
+    assert set(counts) == {forest.n_rows_}, f"{forest.n_rows_} held, {counts} known"
 
 
 def assert_trees_are_whole(forest):
@@ -101,7 +101,7 @@ def assert_trees_are_whole(forest):
     The stored rows have no public name: this is the only place here that looks inside.
     """
     assert_rows_are_in_trees(forest)
-    n_rows = forest.n_samples_seen_
+    n_rows = forest.n_rows_
     state = sharing.state_of(forest)
     if state.is_frozen:
         return

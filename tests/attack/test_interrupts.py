@@ -26,7 +26,7 @@ pytestmark = [
 ]
 
 N_POINTS = 16 * SCALE
-"""Points of each case; there are some 35 cases."""
+"""Points of each case; there are some 45 cases."""
 LONG = 5_000
 """A call with more events than this is slow to trace, and gets fewer points."""
 MOST_FAILURES = 5
@@ -148,6 +148,29 @@ UPDATES = {
         fitted(16, 17, **EVIDENCE, n_jobs=2), learn_to(24), in_workers=True
     ),
 }
+FORGETS = {
+    "forget, no room": Case(fitted(16, **SMALL), lambda forest: forest.forget([3, 9])),
+    "forget": Case(fitted(16, 17, **SMALL), lambda forest: forest.forget([3])),
+    "forget, paper": Case(fitted(16, 17, **SMALL_PAPER), lambda forest: forest.forget([3, 16])),
+    "forget, threads": Case(
+        fitted(40, 41, **SMALL, n_jobs=2), lambda forest: forest.forget([3, 7])
+    ),
+    "forget, in threads": Case(
+        fitted(40, 41, **SMALL, n_jobs=2), lambda forest: forest.forget([3, 7]), in_workers=True
+    ),
+    "forget many": Case(fitted(16, 17, **SMALL), lambda forest: forest.forget(range(9))),
+    "forget, evidence": Case(fitted(16, 17, **EVIDENCE), lambda forest: forest.forget([3])),
+    "forget, spread": Case(
+        fitted(60, 64, **SMALL | {"spread": "auto"}), lambda forest: forest.forget([3, 5])
+    ),
+    "window": Case(fitted(16, 17, **SMALL, max_rows=16), learn_to(19)),
+    "window, paper": Case(fitted(16, 17, **SMALL_PAPER, max_rows=16), learn_to(18)),
+    "sample": Case(fitted(16, 17, **SMALL, max_rows=16, forgetting="random"), learn_to(24)),
+    "change": Case(
+        fitted(60, 64, **SMALL_PAPER, forgetting="change"),
+        lambda forest: forest.partial_fit(X[:128], 30.0 - 9.0 * Y[:128]),
+    ),
+}
 OTHERS = {
     "freeze": Case(fitted(16, 17, **SMALL), lambda forest: forest.freeze()),
     "freeze, paper": Case(fitted(16, 17, **SMALL_PAPER), lambda forest: forest.freeze()),
@@ -224,9 +247,9 @@ def assert_still_works(case, forest, allowed):
         assert forest.n_samples_seen_ == n_rows + 2
 
 
-@pytest.mark.parametrize("name", [*FITS, *UPDATES, *OTHERS])
+@pytest.mark.parametrize("name", [*FITS, *UPDATES, *FORGETS, *OTHERS])
 def test_an_exception_anywhere_leaves_the_old_or_the_new_forest(name):
-    case = (FITS | UPDATES | OTHERS)[name]
+    case = (FITS | UPDATES | FORGETS | OTHERS)[name]
     allowed = states_of(case)
     places = events_of(case)
     n_points = N_POINTS if len(places) < LONG else max(N_POINTS // 3, 1)

@@ -1,5 +1,6 @@
 import ast
 import inspect
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -20,9 +21,18 @@ def test_the_package_exports_what_it_says():
         mondrian_forest.nonsense  # noqa: B018
 
 
-def test_the_constructor_is_short_and_takes_all_but_the_number_of_trees_by_name():
+def test_few_parameters_are_for_everybody():
+    text = inspect.getdoc(MondrianForestRegressor)
+    names = inspect.signature(MondrianForestRegressor).parameters
+    usual, _, rest = text.partition("Other Parameters\n")
+    usual = re.findall(r"^(\w+) : ", usual, re.MULTILINE)
+    other = re.findall(r"^(\w+) : ", rest.partition("Attributes\n")[0], re.MULTILINE)
+    assert len(usual) < 12
+    assert sorted([*usual, *other]) == sorted(names)
+
+
+def test_the_constructor_takes_all_but_the_number_of_trees_by_name():
     parameters = inspect.signature(MondrianForestRegressor).parameters
-    assert len(parameters) < 12
     keyword_only = [n for n, p in parameters.items() if p.kind is p.KEYWORD_ONLY]
     assert keyword_only == list(parameters)[1:]
     assert set(PAPER) < set(parameters)
@@ -32,7 +42,7 @@ def test_the_constructor_is_short_and_takes_all_but_the_number_of_trees_by_name(
     ("owner", "names"),
     [
         (MondrianForestRegressor, "fit predict predict_distribution predict_quantiles "
-         "predict_interval score apply"),
+         "predict_interval score apply partial_fit forget freeze"),
         (PredictiveDistribution, "mean var std pdf logpdf cdf quantile interval sample crps "
          "decompose __len__ __getitem__"),
     ],

@@ -6,7 +6,7 @@ reproducible; the rate says how lucky a wrong program, or how unlucky a right on
 """
 
 SUITE_FAILURE_RATE = 1e-3
-MOST_CHECKS = 500
+MOST_CHECKS = 2000
 
 _n_checks = 0
 

@@ -90,6 +90,19 @@ def merge_samples(first: Moments, second: Moments) -> Moments:
     return merged._replace(squared_deviation=max(merged.squared_deviation, SMALLEST))
 
 
+def remove_samples(both: Moments, second: Moments) -> Moments:
+    """Return the moments of the labels that stay when a part of them is removed."""
+    n_samples = both.n_samples - second.n_samples
+    mean = both.mean + (both.mean - second.mean) * (second.n_samples / n_samples)
+    difference = second.mean - mean
+    squared_deviation = (
+        both.squared_deviation
+        - second.squared_deviation
+        - difference * difference * (n_samples * (second.n_samples / both.n_samples))
+    )
+    return Moments(n_samples, mean, max(squared_deviation, 0.0))
+
+
 def merge_arrays(first: MomentArrays, second: MomentArrays) -> MomentArrays:
     """Merge each set of the first with the set at the same place of the second.
 

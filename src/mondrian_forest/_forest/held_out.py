@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from .._core.labels import LabelModel
 from .._core.mixtures.collect import predict_mixture
 from .._core.mixtures.ensemble import Ensemble
 from .._core.mixtures.neighbours import LabelMemory, find_neighbours
@@ -34,9 +35,19 @@ FEW = 0.05
 sampled anew, which takes no longer then. With cuts that look at the labels, errors are 2 or 3%
 smaller (a fifth of the rows held out), since all rows take part in the choice of cuts."""
 EVERY = 32
-"""In a stream, one row in 32 is predicted before it is learned, to keep the spread current."""
+"""In a stream, one row in 32 is predicted before it is learned, to keep the spread current. At its
+start there are more: one row in eight for each such row that is on record."""
 _BLOCK = 64
 """Rows that a thread measures at a time."""
+
+
+class HeldOut(NamedTuple):
+    """Rows that the trees have not learned yet."""
+
+    rows: NDArray[np.float32]
+    labels: NDArray[np.float64]
+    arrivals: NDArray[np.int64]
+    """How many rows came before each."""
 
 
 def hold_out(n_rows: int, n_turns: int, random: np.random.Generator) -> NDArray[np.int64]:
@@ -56,6 +67,12 @@ def hold_out_more(n_rows: int, n_held: int, random: np.random.Generator) -> list
     return np.split(free, n_turns) if n_turns > 0 else []
 
 
+def scored_rows(n_recorded: int, n_seen: int, n_new: int) -> NDArray[np.int64]:
+    """Return which of the new rows of a stream are predicted before they are learned."""
+    every = min(max(n_recorded // 8, 1), EVERY)
+    return np.arange(-n_seen % every, n_new, every)
+
+
 def no_record() -> NDArray[Any]:
     """Return the record of no rows."""
     return np.empty(0, RECORD)
@@ -65,42 +82,49 @@ def learn_from_held_out(
     ensemble: Ensemble,
     record: NDArray[Any],
     memory: LabelMemory | None,
-    held: tuple[NDArray[np.float32], NDArray[np.float64]],
+    held: HeldOut,
     all_labels: Moments,
     n_jobs: int | None,
 ) -> tuple[Spread, NDArray[Any]]:
     """Return the spread that suits rows which the trees have not learned, and the longer record.
 
     ``record`` is that of earlier rows; the oldest ones are forgotten. ``memory`` has the labels of
-    the trees, and ``held`` are the rows and their labels. ``all_labels`` are the
-    moments of all labels, which forecasts have far from the data.
+    the trees. ``all_labels`` are the moments of all labels, which forecasts have far from the data.
     """
-    rows, labels = held
-    rows = np.ascontiguousarray(rows[-MOST_ROWS:])
-    labels = np.ascontiguousarray(labels[-MOST_ROWS:])
+    held = HeldOut(
+        np.ascontiguousarray(held.rows[-MOST_ROWS:]),
+        np.ascontiguousarray(held.labels[-MOST_ROWS:]),
+        np.ascontiguousarray(held.arrivals[-MOST_ROWS:]),
+    )
     found = record
     # Balances are judged with the factors that are known, and at first none are: hence twice.
     for _ in range(1 if len(record) > 0 else 2):
-        new = _measured(ensemble, memory, (rows, labels), learn_factors(found), n_jobs)
+        new = _measured(ensemble, memory, held, learn_factors(found), n_jobs)
         found = np.concatenate((record, new))[-MOST_ROWS:]
+    return spread_of(found, all_labels, ensemble.model), found
+
+
+def spread_of(record: NDArray[Any], all_labels: Moments, model: LabelModel) -> Spread:
+    """Return the spread that suits a record of at least one row."""
     variance = all_labels.squared_deviation / all_labels.n_samples
-    far_deviation = math.sqrt(max(variance, ensemble.model.noise_variance))
-    return learn_spread(found, far_deviation, all_labels.n_samples), found
+    far_deviation = math.sqrt(max(variance, model.noise_variance))
+    return learn_spread(record, far_deviation, all_labels.n_samples)
 
 
 def _measured(
     ensemble: Ensemble,
     memory: LabelMemory | None,
-    held: tuple[NDArray[np.float32], NDArray[np.float64]],
+    held: HeldOut,
     factors: Spread,
     n_jobs: int | None,
 ) -> NDArray[Any]:
     """Return the record of rows, of what the trees predict for them, and of their labels."""
-    rows, labels = held
+    rows, labels, arrivals = held
     least = least_width(ensemble.model.noise_variance)
     n_samples = int(ensemble.nodes[0, 0]["n_samples"])
     parts = slices(len(rows), _BLOCK)
     record = np.empty(len(rows), RECORD)
+    record["arrival"] = arrivals
 
     def measure_part(number: int) -> None:
         part = parts[number]

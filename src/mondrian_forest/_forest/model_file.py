@@ -6,7 +6,7 @@ kernel astray by looking at every index. What fails ends in one ``ModelFileError
 
 The text is the entry ``mondrian_forest`` of the file's metadata: a checksum (SHA-256), a space, and
 the JSON object that it belongs to, which has the checksums of all arrays. Equal forests have equal
-files. Format 1:
+files. Format 2:
 
 ===================  ========================================================================
 ``sizes``            number of nodes of each tree
@@ -14,9 +14,10 @@ files. Format 1:
 ``boxes``            lower and upper ends for each node
 ``tallies``          records of type ``TALLY`` as bytes; without rows, those of the roots alone
 ``row_numbers``      which rows the leaves hold
-``contest_heads``    records of type ``HEAD`` as bytes: the candidate cuts that nodes keep
-``contests``         features, thresholds, numbers of rows and sums of labels of the candidates
+``contest_counts``   how many nodes of each tree keep their candidate cuts
+``contests``         records of type ``CANDIDATE`` as bytes, for each of these nodes
 ``rows``, ``labels`` training rows as the trees see them, and their labels; empty without rows
+``arrivals``         how many rows had been learned before each
 ``ordered_labels``   labels in the order of each tree, where rows are left out and labels needed
 ``random_states``    the random stream of each tree
 ``feature_range``    lower and upper ends of the range that is mapped to [0, 1]
@@ -28,6 +29,7 @@ files. Format 1:
 ``novelty``          quantiles of the novelty of held-out rows; empty where none were held out
 ``spread_record``    what is known about the rows that the spread is learned from
 ``seen_range``       lower and upper ends of the rows seen
+``monitor``          what watches a stream for changes; empty without it
 ``log_likelihoods``  of the labels given each tree, if the rows that say so are left out
 ===================  ========================================================================
 """
@@ -43,8 +45,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._core.arrays.check import FAULTS, WRONG_VALUE, find_fault
+from .._core.arrays.contests import CANDIDATE, NO_CONTEST, Contests
 from .._core.arrays.grove import Grove, trimmed
-from .._core.arrays.tree import NODE, TALLY
+from .._core.arrays.tree import NO_CHILD, NODE, TALLY
 from .._core.growth import MOST_CANDIDATES, Growth
 from .._core.labels import MODELS, Hierarchical, LabelModel
 from .._core.labels.model import are_sound
@@ -63,13 +66,14 @@ from ..io.container import (
     write_file,
 )
 from ..io.replace import replacing
+from .change import Monitor
 from .label_limits import LabelLimits
 from .mean_function import Trend
 from .posteriors import CLASSES, Posterior
 from .scaling import Scaling, Warp
 from .state import ForestState
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 
 DTYPES = {
     "sizes": "I64",
@@ -77,8 +81,11 @@ DTYPES = {
     "boxes": "F32",
     "tallies": "U8",
     "row_numbers": "I32",
+    "contest_counts": "I64",
+    "contests": "U8",
     "rows": "F32",
     "labels": "F64",
+    "arrivals": "I64",
     "ordered_labels": "F64",
     "random_states": "U64",
     "feature_range": "F64",
@@ -90,6 +97,7 @@ DTYPES = {
     "novelty": "F64",
     "spread_record": "F64",
     "seen_range": "F64",
+    "monitor": "F64",
     "log_likelihoods": "F64",
 }
 _POSITIVE = 5e-324
@@ -169,9 +177,12 @@ def _pack(state: ForestState) -> tuple[dict[str, Any], Arrays]:
         "blend": None if state.spread.blend is None else list(state.spread.blend),
         "resolution": state.resolution,
         "review_at": state.review_at,
+        "tried_at": state.tried_at,
+        "n_rows_tried": state.n_rows_tried,
         "has_rescaled": state.has_rescaled,
         "is_linked": grove.is_linked,
         "n_rows": state.n_rows,
+        "n_seen": state.n_seen,
         "feature_names": None if names is None else names.tolist(),
     }
     arrays: Arrays = {
@@ -180,8 +191,11 @@ def _pack(state: ForestState) -> tuple[dict[str, Any], Arrays]:
         "boxes": grove.boxes,
         "tallies": _as_bytes(grove.tallies),
         "row_numbers": grove.row_numbers,
+        "contest_counts": grove.contests.counts[:, 0],
+        "contests": _contests_as_bytes(grove.contests.candidates),
         "rows": state.rows[:n_stored],
         "labels": state.labels[:n_stored],
+        "arrivals": state.arrivals[:n_stored],
         "ordered_labels": state.ordered_labels,
         "random_states": state.random_states,
         "feature_range": np.stack(state.scaling.range),
@@ -193,6 +207,7 @@ def _pack(state: ForestState) -> tuple[dict[str, Any], Arrays]:
         "novelty": np.empty(0) if around is None else around.novelty,
         "spread_record": to_columns(state.spread_record),
         "seen_range": np.stack(state.seen_range),
+        "monitor": np.empty(0) if state.monitor is None else state.monitor.to_array(),
         "log_likelihoods": np.empty(0) if likelihoods is None else likelihoods,
     }
     return header, arrays
@@ -205,15 +220,19 @@ def _unpack(header: dict[str, Any], arrays: Arrays, *, mapped: bool) -> ForestSt
     n_rows = count(header["n_rows"], 1)
     nodes, tallies = _as_records(arrays["nodes"], NODE), _as_records(arrays["tallies"], TALLY)
     model = _unpack_model(header["model"])
+    contests = _unpack_contests(arrays, growth)
+    n_seen = count(header["n_seen"], n_rows)
     _check_shapes(arrays, nodes, tallies, n_rows, model)
-    _check_values(arrays)
+    _check_values(arrays, n_seen)
     rows = arrays["rows"]
     grove = Grove(
         arrays["sizes"],
+        np.full(len(arrays["sizes"]), NO_CHILD, np.int64),
         nodes,
         arrays["boxes"],
         tallies,
         arrays["row_numbers"],
+        contests,
         header["is_linked"] is True,
     )
     fault = fault_of_trees(grove, rows, n_rows, model, reads_boxes=not mapped)
@@ -234,8 +253,10 @@ def _unpack(header: dict[str, Any], arrays: Arrays, *, mapped: bool) -> ForestSt
         trend=_unpack_trend(arrays["trend"]),
         spread=_unpack_spread(header, arrays["spread"], arrays["novelty"]),
         n_rows=n_rows,
+        n_seen=n_seen,
         rows=rows,
         labels=arrays["labels"],
+        arrivals=arrays["arrivals"],
         ordered_labels=arrays["ordered_labels"],
         random_states=arrays["random_states"],
         label_moments=_unpack_moments(header["label_moments"]),
@@ -244,9 +265,12 @@ def _unpack(header: dict[str, Any], arrays: Arrays, *, mapped: bool) -> ForestSt
         seen_range=(arrays["seen_range"][0], arrays["seen_range"][1]),
         spread_record=from_columns(arrays["spread_record"]),
         review_at=count(header["review_at"]),
+        tried_at=count(header["tried_at"]),
+        n_rows_tried=count(header["n_rows_tried"]),
         has_rescaled=header["has_rescaled"] is True,
         log_likelihoods=likelihoods if len(likelihoods) > 0 else None,
         is_mapped=mapped,
+        monitor=None if len(arrays["monitor"]) == 0 else Monitor.from_array(arrays["monitor"]),
     )
 
 
@@ -268,8 +292,11 @@ def _check_shapes(
         "sizes": (n_trees,),
         "boxes": (*nodes.shape, 2, n_features),
         "row_numbers": (n_trees, n_stored),
+        "contest_counts": (n_trees,),
+        "contests": (n_trees, *arrays["contests"].shape[1:]),
         "rows": (n_stored, n_features),
         "labels": (n_stored,),
+        "arrivals": (n_stored,),
         "ordered_labels": (n_trees, n_rows) if keeps_labels else (0, 0),
         "random_states": (n_trees, 4),
         "feature_range": (2, n_features),
@@ -281,6 +308,7 @@ def _check_shapes(
         "novelty": (len(LEVELS) if len(arrays["novelty"]) else 0,),
         "spread_record": (len(arrays["spread_record"]), RECORD_WIDTH),
         "seen_range": (2, n_features),
+        "monitor": (arrays["monitor"].size,),
         "log_likelihoods": (n_trees if has_likelihoods else 0,),
     }
     for name, shape in shapes.items():
@@ -292,10 +320,13 @@ def _check_shapes(
     require(np.all((sizes >= 1) & (sizes <= nodes.shape[1])), "the size of a tree is wrong")
 
 
-def _check_values(arrays: Arrays) -> None:
+def _check_values(arrays: Arrays, n_seen: int) -> None:
     for name, array in arrays.items():
         if array.dtype.kind == "f" and name != "boxes":
             require(np.all(np.isfinite(array)), f"the array {name!r} is not finite")
+    arrivals = np.sort(arrays["arrivals"])
+    are_sound = np.all(np.diff(arrivals) > 0) and np.all((arrivals >= 0) & (arrivals < n_seen))
+    require(are_sound, "the array 'arrivals' is wrong")
     weights = arrays["feature_weights"]
     require(np.all(arrays["spread_record"][:, 0] > 0.0), "the array 'spread_record' is wrong")
     require(np.all(weights >= 0.0) and weights.any(), "the array 'feature_weights' is wrong")
@@ -305,10 +336,31 @@ def _check_values(arrays: Arrays) -> None:
 
 
 def _unpack_growth(content: Any) -> Growth:
-    min_samples_split, n_candidate_splits, lifetime = content
+    min_samples_split, n_candidate_splits, lifetime, origin, unit = content
     require(isinstance(lifetime, float) and lifetime > 0.0, "the lifetime is out of range")
     require(n_candidate_splits <= MOST_CANDIDATES, "a number is out of range")
-    return Growth(count(min_samples_split, 2), count(n_candidate_splits, 1), lifetime)
+    return Growth(
+        count(min_samples_split, 2),
+        count(n_candidate_splits, 1),
+        lifetime,
+        _number(origin),
+        _number(unit, _POSITIVE),
+    )
+
+
+def _unpack_contests(arrays: Arrays, growth: Growth) -> Contests:
+    """Return the candidate cuts of all trees; whether they suit the trees is seen later."""
+    content, n_used = arrays["contests"], arrays["contest_counts"]
+    require(content.ndim == 3, "an array has a wrong shape")
+    n_trees, n_places, n_bytes = content.shape
+    is_empty = n_places == 0 and n_bytes == 0
+    width = 0 if is_empty else growth.n_candidate_splits + 1
+    require(n_bytes == width * CANDIDATE.itemsize, "an array has a wrong shape")
+    require(is_empty or width > 2, "there are candidates for cuts that have none")
+    require(np.all((n_used >= 0) & (n_used <= n_places)), "a number is out of range")
+    counts = np.stack((n_used, np.full_like(n_used, NO_CONTEST)), axis=-1)
+    candidates = content.reshape(n_trees, n_places * n_bytes).view(CANDIDATE)
+    return Contests(counts, candidates.reshape(n_trees, n_places, width))
 
 
 def _unpack_model(content: Any) -> LabelModel:
@@ -338,6 +390,12 @@ def _unpack_names(names: Any, n_features: int) -> NDArray[np.object_] | None:
 
 def _as_bytes(records: NDArray[Any]) -> NDArray[np.uint8]:
     return records.view(np.uint8).reshape(*records.shape, records.dtype.itemsize)
+
+
+def _contests_as_bytes(candidates: NDArray[Any]) -> NDArray[np.uint8]:
+    n_trees, n_places, width = candidates.shape
+    plain = candidates.reshape(n_trees, n_places * width).view(np.uint8)
+    return plain.reshape(n_trees, n_places, width * CANDIDATE.itemsize)
 
 
 def _as_records(content: NDArray[np.uint8], dtype: np.dtype[Any]) -> NDArray[Any]:
@@ -405,6 +463,7 @@ def fault_of_trees(
             grove.nodes[number, :size],
             grove.boxes[number, :size],
             grove.tallies[number, : size if len(rows) > 0 else 1],
+            grove.contests_of(number),
             grove.row_numbers[number, :n_rows],
             rows,
             grove.is_linked,

@@ -12,6 +12,7 @@ from .posteriors import LARGEST, SMALLEST, Posterior, posterior_of
 from .validation import check_flag, check_integer, check_n_jobs, check_number
 
 AUTO = "auto"
+OLDEST, RANDOM, CHANGE = FORGETTING = ("oldest", "random", "change")
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,6 +30,8 @@ class Parameters:
     robust: bool
     trend: str | None
     feature_range: tuple[ArrayLike, ArrayLike] | None
+    max_rows: int | None
+    forgetting: str
     n_jobs: int | None
     random_state: Any
 
@@ -52,6 +55,12 @@ def parameters_of(forest: Any) -> Parameters:
     check_flag("robust", forest.robust)
     if forest.trend is not None and not _is(forest.trend, "linear"):
         raise ValueError(f'trend must be None or "linear", got {forest.trend!r}.')
+    if forest.max_rows is not None:
+        check_integer("max_rows", forest.max_rows, 1, instead="None")
+    if not any(_is(forest.forgetting, rule) for rule in FORGETTING):
+        raise ValueError(
+            f'forgetting must be "oldest", "random" or "change", got {forest.forgetting!r}.'
+        )
     return Parameters(
         int(forest.n_estimators),
         None if isinstance(forest.min_samples_split, str) else int(forest.min_samples_split),
@@ -63,6 +72,8 @@ def parameters_of(forest: Any) -> Parameters:
         bool(forest.robust),
         forest.trend,
         forest.feature_range,
+        None if forest.max_rows is None else int(forest.max_rows),
+        forest.forgetting,
         forest.n_jobs,
         forest.random_state,
     )

@@ -151,6 +151,13 @@ def predict_mean(state: ForestState, table: Table, n_jobs: int | None) -> NDArra
     """Return the predictive means of rows. Only a blend changes those of the trees."""
     if state.spread.blend is not None:
         return _blended_moments(state, table, n_jobs).mean
+    return predict_mean_of_trees(state, table, n_jobs)
+
+
+def predict_mean_of_trees(
+    state: ForestState, table: Table, n_jobs: int | None
+) -> NDArray[np.float64]:
+    """Return the means that trees and trend predict, without a blend."""
     mean = _tree_moments(state, table, n_jobs).mean
     if state.trend is not None:
         mean[:] += state.trend.at(table)

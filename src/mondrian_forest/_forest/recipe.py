@@ -18,13 +18,14 @@ from sklearn.utils import check_random_state
 from .._core.arrays.grove import Grove, linked
 from .._core.arrays.rng import random_states
 from .._core.arrays.tree import MOST_FEATURES
-from .._core.growth import MOST_CANDIDATES, Growth
+from .._core.growth import MOST_CANDIDATES, Growth, with_label_unit
 from .._core.labels import LabelModel
 from .._core.labels.model import Summary
 from .._core.mixtures.neighbours import LabelMemory, label_memory
 from .._core.moments import Moments
 from .._core.spread.apply import Spread, constant_spread
 from . import held_out
+from .held_out import HeldOut
 from .intake import Survey, label_moments, resolution_of, survey
 from .label_limits import LabelLimits, learn_limits, warn_of_limits
 from .mean_function import Trend, fit_trend
@@ -33,7 +34,7 @@ from .pruning import COIN
 from .scaling import MOST_ROWS as MOST_SCALING_ROWS
 from .scaling import Range, Scaling, blocks_of, learn_scaling
 from .state import ForestState, ensemble_of
-from .trees import extend_trees, sample_trees, with_most_evidence
+from .trees import finish, sample_trees, with_joining, with_most_evidence
 from .trials import Found, asks_for_trials, try_forests
 from .weights import MOST_ROWS as MOST_TRIAL_ROWS
 
@@ -97,8 +98,8 @@ class Source(ABC):
         """Hold out other rows than before."""
 
     @abstractmethod
-    def held(self) -> tuple[NDArray[np.float32], NDArray[np.float64]]:
-        """Return coordinates and labels of the rows that are held out."""
+    def held(self) -> HeldOut:
+        """Return the rows that are held out."""
 
     @abstractmethod
     def grow(
@@ -115,6 +116,10 @@ class Source(ABC):
     def label_memory(self, grove: Grove) -> LabelMemory | None:  # noqa: ARG002
         """Return where the labels in the trees are, if they are at hand."""
         return None
+
+    def can_join(self, growth: Growth) -> bool:  # noqa: ARG002
+        """Return whether rows can join trees that have been grown, in less time than it took."""
+        return True
 
     @abstractmethod
     def join_held(self, state: ForestState) -> ForestState:
@@ -160,6 +165,7 @@ def fit(source: Source, parameters: Parameters, names: Any = None) -> ForestStat
         rows = scaling.in_units_of_range(rows)
         found = try_forests(rows, labels, found.weights, parameters, random, _fit_rows)
     scaling = replace(scaling, weights=found.weights)
+    growth = with_label_unit(growth, moments)
     summary = Summary(moments, n_features, resolution, found.prior_stop)
     model = parameters.posterior.estimate(summary)
 
@@ -182,7 +188,7 @@ def fit(source: Source, parameters: Parameters, names: Any = None) -> ForestStat
                 moments,
                 parameters.n_jobs,
             )
-        if len(held) > held_out.FEW * n_rows:
+        if len(held) > held_out.FEW * n_rows or not source.can_join(growth):
             source.hold_out(NO_ROWS)
             grove, states, n_used = source.grow(growth, model, states)
     state = ForestState(
@@ -194,8 +200,10 @@ def fit(source: Source, parameters: Parameters, names: Any = None) -> ForestStat
         trend=trend,
         spread=spread,
         n_rows=n_used,
+        n_seen=n_used,
         rows=np.empty((0, n_features), np.float32),
         labels=np.empty(0),
+        arrivals=np.empty(0, np.int64),
         ordered_labels=np.empty((0, 0)),
         random_states=states,
         label_moments=moments,
@@ -203,16 +211,21 @@ def fit(source: Source, parameters: Parameters, names: Any = None) -> ForestStat
         resolution=resolution,
         seen_range=seen.range,
         spread_record=record,
-        review_at=review_at(moments.n_samples),
+        review_at=review_at(moments.n_samples, moments.n_samples),
+        tried_at=moments.n_samples,
+        n_rows_tried=moments.n_samples,
         has_rescaled=False,
     )
     state = source.join_held(state)
     return source.finished(with_most_evidence(state, parameters.posterior, parameters.n_jobs))
 
 
-def review_at(n_rows: int) -> int:
-    """Return the number of rows at which hyperparameters are estimated again: a quarter more."""
-    return max(n_rows + 1, -(-5 * n_rows // 4))
+def review_at(n_seen: int, n_rows: int) -> int:
+    """Return the number of rows learned at which hyperparameters are estimated again.
+
+    That is when a quarter of the rows are new.
+    """
+    return n_seen + max(1, -(-n_rows // 4))
 
 
 def _random_streams(
@@ -334,6 +347,7 @@ class ArrayRows(Source):
     def use(self, scaling: Scaling, held: Numbers) -> None:
         self._rows = scaling.apply(self._table)
         self._labels = self._labels.copy()
+        self._arrivals = np.arange(len(self._rows))
         self.hold_out(held)
 
     def hold_out(self, numbers: Numbers) -> None:
@@ -341,13 +355,13 @@ class ArrayRows(Source):
         first = len(self._rows) - len(numbers)
         away = numbers[numbers < first]  # the others are there already
         free = np.setdiff1d(np.arange(first, len(self._rows)), numbers)
-        for array in (self._rows, self._labels):
+        for array in (self._rows, self._labels, self._arrivals):
             array[away], array[free] = array[free], array[away]
         self._n_held = len(numbers)
 
-    def held(self) -> tuple[NDArray[np.float32], NDArray[np.float64]]:
+    def held(self) -> HeldOut:
         first = len(self._rows) - self._n_held
-        return self._rows[first:], self._labels[first:]
+        return HeldOut(self._rows[first:], self._labels[first:], self._arrivals[first:])
 
     def grow(
         self,
@@ -363,8 +377,12 @@ class ArrayRows(Source):
         return label_memory(grove, self._labels)
 
     def join_held(self, state: ForestState) -> ForestState:
-        state = state.but(rows=self._rows, labels=self._labels, n_rows=len(self._rows))
+        n_rows = len(self._rows)
+        state = state.but(
+            rows=self._rows, labels=self._labels, arrivals=self._arrivals, n_rows=n_rows,
+            n_seen=n_rows,
+        )  # fmt: skip
         if self._n_held > 0:
             state = state.but(grove=linked(state.grove))
-            extend_trees(state, len(self._rows), is_due=False, n_jobs=self._n_jobs)
+            state = finish(with_joining(state, n_rows), self._n_jobs)
         return state

@@ -16,23 +16,34 @@ from numpy.typing import NDArray
 from .._core.arrays.grove import Grove, trimmed, without_rows
 from .._core.growth import Growth
 from .._core.growth.learn import log_likelihood
+from .._core.growth.leave import Leaving
 from .._core.labels import Hierarchical, LabelModel
 from .._core.mixtures.ensemble import Ensemble
 from .._core.mixtures.neighbours import NO_LABELS, LabelMemory, label_memory, order_labels
 from .._core.moments import Moments
 from .._core.spread.apply import Spread
+from .change import Monitor
 from .label_limits import LabelLimits
 from .mean_function import Trend
 from .scaling import Range, Scaling
 
 
 class Unfinished(NamedTuple):
-    """Rows that are stored and have yet to join the trees."""
+    """Rows that are stored and have yet to join the trees, and rows that have yet to leave them.
+
+    It says how far that has come, so that it can go on after an interrupt.
+    """
 
     end: int
-    """The trees hold the rows up to this one afterwards."""
+    """The trees hold the rows up to this one, before any leave."""
     is_due: bool
     """Whether hyperparameters are new, so that the label model of every node is computed anew."""
+    have_joined: NDArray[np.bool_]
+    """By tree."""
+    leaving: Leaving | None = None
+    """The rows that leave, once all trees hold the new ones."""
+    is_moved: NDArray[np.bool_] | None = None
+    """A single entry: whether the rows that stay have their new places."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,11 +66,16 @@ class ForestState:
     """How predictive distributions are stretched."""
 
     n_rows: int
-    """Number of rows seen."""
+    """Number of rows that the trees hold."""
+    n_seen: int
+    """Number of rows learned, with those that have been forgotten."""
     rows: NDArray[np.float32]
     """Their coordinates, with room for more; empty in a frozen forest."""
     labels: NDArray[np.float64]
     """What the trees learn: labels within their limits, less the trend."""
+    arrivals: NDArray[np.int64]
+    """By row: how many rows had been learned before it. The numbers of rows say nothing about this:
+    where rows have left, others have taken their numbers."""
     ordered_labels: NDArray[np.float64]
     """The labels in the order of each tree, where rows have been dropped and labels are needed."""
     random_states: NDArray[np.uint64]
@@ -69,11 +85,16 @@ class ForestState:
     resolution: float
     """The smallest difference of two labels."""
     seen_range: Range
-    """The range of all features seen."""
+    """The range of the features of the rows, and maybe of some that have been forgotten since the
+    last review."""
     spread_record: NDArray[Any]
     """What is known about rows that were predicted before they were learned."""
     review_at: int
-    """The number of rows at which hyperparameters and scaling are reviewed."""
+    """The number of rows learned at which hyperparameters and scaling are reviewed."""
+    tried_at: int
+    """The number of rows learned when weights and pruning were learned."""
+    n_rows_tried: int
+    """The number of rows that the forest held then."""
     has_rescaled: bool
     """Whether the user has been told that the scaling was learned again."""
     log_likelihoods: NDArray[np.float64] | None = None
@@ -81,6 +102,8 @@ class ForestState:
     is_mapped: bool = False
     """Whether the boxes are in a model file, where they are not checked before they are needed."""
     unfinished: Unfinished | None = None
+    monitor: Monitor | None = None
+    """What watches the errors of a stream for changes, if asked to."""
 
     def but(self, **changes: Any) -> ForestState:
         """Return the state with some other fields.
@@ -135,6 +158,8 @@ class ForestState:
             grove=grove,
             rows=self.rows[:0].copy(),
             labels=self.labels[:0].copy(),
+            arrivals=self.arrivals[:0].copy(),
+            monitor=None,
             spread_record=self.spread_record[:0].copy(),
         )
 
@@ -144,6 +169,7 @@ class ForestState:
             grove=trimmed(self.grove),
             rows=self.rows[: self.n_rows].copy(),
             labels=self.labels[: self.n_rows].copy(),
+            arrivals=self.arrivals[: self.n_rows].copy(),
             random_states=self.random_states.copy(),
         )
 

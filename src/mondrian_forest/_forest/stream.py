@@ -1,43 +1,100 @@
-"""Learning more rows: when to review, widen, reweigh and extend a forest.
+"""Learning more rows: when to review, widen, reweigh, extend and refit a forest.
 
-- Every call: one row in 32 is predicted first, for the spread. Rows and labels are stored, and then
-  join the trees.
-- When the number of rows has grown by a quarter (the forest is due for a review): the feature range
-  or warp, the limits of the labels and the hyperparameters are estimated again. If range, warp or
-  labels change, all trees are sampled anew.
-- When 50, 200, 800 and 3,200 rows have been seen: feature weights that are learned are learned
-  again, and all trees are sampled anew.
+- Every call: some rows are predicted first, for the spread; and all of them, if the forest watches
+  for changes. Rows and labels are stored, and then join the trees. Rows that are too many leave.
+- When a quarter of the rows are new (the forest is due for a review): the feature range or warp,
+  the limits of the labels and the hyperparameters are estimated again. If range, warp or labels
+  change, all trees are sampled anew.
+- When 50, 200, 800 and 3,200 rows are held, and whenever all rows have been replaced four times:
+  feature weights and pruning that are learned are learned again, and all trees are sampled anew.
+- When errors have risen, if the forest watches for that: it is fitted anew to the rows since.
 """
 
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.utils import check_random_state
 
 from .._core.arrays.memory import enlarge
 from .._core.labels import Pruned
 from .._core.labels.model import Summary
-from .._core.moments import merge_samples
-from .held_out import EVERY, FEWEST_ROWS, learn_from_held_out
+from .._core.moments import Moments, merge_samples, remove_samples
+from .change import ChangeDetector, Monitor
+from .forgetting import MANY, exchange, first_rows, without
+from .held_out import FEWEST_ROWS, HeldOut, learn_from_held_out, scored_rows
 from .intake import Survey, label_moments, resolution_of
 from .label_limits import learn_limits, warn_of_limits
-from .parameters import Parameters
+from .parameters import CHANGE, Parameters
 from .posteriors import Posterior, posterior_for
+from .predict import predict_mean_of_trees
 from .pruning import COIN
-from .recipe import review_at, tried
+from .recipe import ArrayRows, fit, review_at, tried
 from .scaling import WIDEST
-from .state import ForestState, Unfinished
-from .trees import finish, resampled, seeks_evidence, with_most_evidence, with_own_trees
+from .state import ForestState
+from .trees import (
+    finish,
+    resampled,
+    seeks_evidence,
+    with_joining,
+    with_leaving,
+    with_most_evidence,
+    with_own_trees,
+)
 from .trials import asks_for_trials, learns_pruning
 from .weights import MOST_ROWS as MOST_TRIAL_ROWS
 
 _TRIALS_AT = (50, 200, 800, 3200)
 """Numbers of rows at which feature weights and pruning are learned again. The next one would exceed
 the number of rows that they are learned from."""
+_TURNOVERS = 4
+"""They are learned again, too, when so many times the rows have been learned since."""
 _LOGGER = logging.getLogger("mondrian_forest")
+
+
+def start(
+    parameters: Parameters,
+    table: NDArray[Any],
+    labels: NDArray[np.float64],
+    names: NDArray[np.object_] | None = None,
+) -> ForestState:
+    """Fit a forest to its first rows, or to as many of them as it may keep."""
+    n_rows = len(labels)
+    kept = None
+    if parameters.max_rows is not None:
+        seed = check_random_state(parameters.random_state).randint(2**31)
+        kept = first_rows(n_rows, parameters, np.random.default_rng(seed))
+    if kept is None:
+        return _fitted(parameters, table, labels, names)
+    state = _fitted(parameters, table[kept], labels[kept], names)
+    return _renumbered(state, kept, n_rows)
+
+
+def _fitted(
+    parameters: Parameters,
+    table: NDArray[Any],
+    labels: NDArray[np.float64],
+    names: NDArray[np.object_] | None,
+) -> ForestState:
+    source = ArrayRows(table, labels, parameters.n_jobs, has_trend=parameters.trend is not None)
+    return fit(source, parameters, names)
+
+
+def _renumbered(state: ForestState, arrivals: NDArray[np.int64], n_seen: int) -> ForestState:
+    """Return a fitted forest whose rows have come later than they were numbered."""
+    record = state.spread_record.copy()
+    record["arrival"] = arrivals[record["arrival"].astype(np.int64)]
+    return state.but(
+        arrivals=arrivals[state.arrivals[: state.n_rows]],
+        spread_record=record,
+        n_seen=n_seen,
+        review_at=review_at(n_seen, state.n_rows),
+        tried_at=n_seen,
+    )
 
 
 def learn(
@@ -52,94 +109,206 @@ def learn(
     Arrays that others know are not changed, except for room that is not in use. ``found`` is what
     a survey has found in the rows.
     """
-    n_jobs, posterior = parameters.n_jobs, posterior_for(state.model, parameters.posterior)
-    labels, new_moments = _as_learned(state, table, labels, found)
-    begin, end = state.n_rows, state.n_rows + len(labels)
-    moments = merge_samples(state.label_moments, new_moments)
-    is_due = end >= state.review_at
-    if is_due:
-        posterior.check_labels(moments)
+    n_jobs = parameters.n_jobs
+    limited = state.label_limits.apply(labels)
+    if limited is not labels:
+        warn_of_limits(state.label_limits)
+    learned = limited if state.trend is None else state.trend.residuals(table, limited)
+    n_since = None
+    if parameters.forgetting == CHANGE:
+        state, n_since = _watched(state, table, labels, n_jobs)
+    if parameters.spread is None and n_since is None:
+        state = _with_current_spread(state, table, learned, n_jobs)
+    if n_since is not None:
+        return _fitted_since(state, parameters, table, labels, n_since)
+    rows = exchange(state, parameters, len(labels))
+    n_seen = state.n_seen + len(labels)
+    arrivals = np.arange(state.n_seen, n_seen)
     state = state.but(
-        random_states=state.random_states.copy(), seen_range=found.range, label_moments=moments
+        random_states=state.random_states.copy(), seen_range=found.range, n_seen=n_seen
     )
-    if parameters.spread is None:
-        state = _with_current_spread(state, table, labels, n_jobs)
+    if rows.joining is not None:
+        table, learned, arrivals = (
+            table[rows.joining],
+            learned[rows.joining],
+            arrivals[rows.joining],
+        )
+    new = found.moments if learned is labels else label_moments(learned)
+    return _exchanged(state, parameters, (table, learned, arrivals), new, rows.leaving)
+
+
+def _exchanged(
+    state: ForestState,
+    parameters: Parameters,
+    new: tuple[NDArray[Any], NDArray[np.float64], NDArray[np.int64]],
+    new_moments: Moments,
+    leaving: NDArray[np.int64],
+) -> ForestState:
+    """Return the forest with new rows, and without those that leave for them."""
+    n_jobs, posterior = parameters.n_jobs, posterior_for(state.model, parameters.posterior)
+    table, labels, arrivals = new
     must_resample = False
-    if is_due and parameters.feature_range is None and state.scaling.is_outgrown(found.range):
+    if len(leaving) > MANY * state.n_rows:
+        state, leaving, must_resample = without(state, leaving), leaving[:0], True
+        moments = label_moments(np.concatenate((state.labels, labels)))
+    else:
+        moments = _with_fewer_labels(state, leaving)
+        moments = merge_samples(moments, new_moments) if len(labels) > 0 else moments
+    begin, end = state.n_rows, state.n_rows + len(labels)
+    n_after = end - len(leaving)
+    is_due = state.n_seen >= state.review_at
+    if is_due:
+        if state.n_seen > n_after:  # rounding errors of labels that were removed add up
+            known = np.delete(state.labels[:begin], leaving)
+            moments = label_moments(np.concatenate((known, labels)))
+        posterior.check_labels(moments)
+    state = state.but(label_moments=moments)
+    seen = state.seen_range
+    if is_due and parameters.feature_range is None and state.scaling.is_outgrown(seen):
         state = _told_of_rescaling(state)
-        scaling, rows = state.scaling.widened(found.range, state.rows, begin)
+        scaling, rows = state.scaling.widened(seen, state.rows, begin)
         state = state.but(scaling=scaling, rows=rows)
         must_resample = True
-    state = _stored(state, table, labels)
+    state = _stored(state, table, labels, arrivals, parameters.max_rows)
     if is_due:
-        state, is_changed = _reviewed(state, posterior, robust=parameters.robust)
+        state, is_changed = _reviewed(state, posterior, leaving, robust=parameters.robust)
         must_resample |= is_changed
-    if _must_try_again(state, parameters, begin, end):
-        state = _tried_again(state, parameters)
+    if _must_try_again(state, parameters, n_after):
+        state = _tried_again(state, parameters, n_after)
         must_resample = True
     if must_resample:
-        state = resampled(state, n_jobs)
+        state = resampled(without(state, leaving), n_jobs)
         return with_most_evidence(state, posterior, n_jobs) if is_due else state
-    if not state.grove.has_room(end):
-        state = with_own_trees(state, n_jobs)
-    state = state.but(unfinished=Unfinished(end, is_due))
-    if is_due and seeks_evidence(posterior, state.model, end):
+    state = with_leaving(with_joining(state, end, is_due=is_due), leaving)
+    if is_due and seeks_evidence(posterior, state.model, n_after):
         # The evidence has to see the rows in the trees, which nobody else may know then.
         state = finish(with_own_trees(state, n_jobs), n_jobs)
-        state = with_most_evidence(state, posterior, n_jobs)
+        return with_most_evidence(state, posterior, n_jobs)
+    if not state.grove.can_learn(end, state.growth.n_candidate_splits):
+        state = with_own_trees(state, n_jobs)
     return state
 
 
-def _as_learned(
-    state: ForestState, table: NDArray[Any], labels: NDArray[np.float64], found: Survey
-) -> tuple[NDArray[np.float64], Any]:
-    """Return labels within their limits, less the trend, and their moments."""
-    learned = state.label_limits.apply(labels)
-    if learned is not labels:
-        warn_of_limits(state.label_limits)
+def _with_fewer_labels(state: ForestState, leaving: NDArray[np.int64]) -> Moments:
+    if len(leaving) == 0:
+        return state.label_moments
+    return remove_samples(state.label_moments, label_moments(state.labels[leaving]))
+
+
+def _watched(
+    state: ForestState, table: NDArray[Any], labels: NDArray[np.float64], n_jobs: int | None
+) -> tuple[ForestState, int | None]:
+    """Let the monitor see the errors of rows that are not learned yet.
+
+    Return also how many rows have come since the errors rose, if they have.
+    """
+    if state.n_rows < FEWEST_ROWS:
+        return state, None
+    monitor = state.monitor
+    if monitor is None:
+        moments = state.label_moments
+        variance = moments.squared_deviation / moments.n_samples
+        monitor = Monitor(ChangeDetector(), max(4.0 * float(np.sqrt(variance)), 5e-324))
+    errors = labels - predict_mean_of_trees(state, table, n_jobs)
+    monitor, n_since = monitor.seen(errors)
+    return state.but(monitor=monitor), n_since
+
+
+def _fitted_since(
+    state: ForestState,
+    parameters: Parameters,
+    table: NDArray[Any],
+    labels: NDArray[np.float64],
+    n_since: int,
+) -> ForestState:
+    """Return a forest that is fitted to the latest rows, stored ones and new ones."""
+    n_seen = state.n_seen + len(labels)
+    held = np.flatnonzero(state.arrivals[: state.n_rows] >= n_seen - n_since)
+    held = held[np.argsort(state.arrivals[held])]
+    new = np.arange(max(len(labels) - n_since, 0), len(labels))
+    known = state.scaling.invert(state.rows[held])
+    known_labels = state.labels[held]
     if state.trend is not None:
-        learned = state.trend.residuals(table, learned)
-    return learned, found.moments if learned is labels else label_moments(learned)
+        known_labels = known_labels + state.trend.at(known)
+    seed = int(np.random.default_rng([*state.random_states[0].tolist(), n_seen]).integers(2**31))
+    again = replace(
+        parameters,
+        random_state=seed,
+        posterior=posterior_for(state.model, parameters.posterior),
+    )
+    _LOGGER.info(
+        "The errors of predictions have risen: the forest forgets what is older than %d rows.",
+        len(held) + len(new),
+    )
+    kept = np.concatenate((state.arrivals[held], state.n_seen + new))
+    since = start(
+        again,
+        np.concatenate((known, table[new])),
+        np.concatenate((known_labels, labels[new])),
+        state.feature_names,
+    )
+    return _renumbered(since, kept, n_seen).but(monitor=state.monitor)
 
 
 def _with_current_spread(
     state: ForestState, table: NDArray[Any], labels: NDArray[np.float64], n_jobs: int | None
 ) -> ForestState:
     """Return the forest with a spread that has seen some of the new rows."""
-    scored = slice(-state.n_rows % EVERY, None, EVERY)
-    if len(labels[scored]) == 0 or state.n_rows < FEWEST_ROWS:
+    if state.n_rows < FEWEST_ROWS:
+        return state
+    scored = scored_rows(len(state.spread_record), state.n_seen, len(labels))
+    if len(scored) == 0:
         return state
     spread, record = learn_from_held_out(
         state.ensemble(),
         state.spread_record,
         state.label_memory(),
-        (state.scaling.apply(table[scored]), labels[scored]),
+        HeldOut(state.scaling.apply(table[scored]), labels[scored], state.n_seen + scored),
         state.label_moments,
         n_jobs,
     )
     return state.but(spread=spread, spread_record=record)
 
 
-def _stored(state: ForestState, table: NDArray[Any], labels: NDArray[np.float64]) -> ForestState:
-    """Return the forest with the new rows in its store, which is enlarged at least twofold."""
+def _stored(
+    state: ForestState,
+    table: NDArray[Any],
+    labels: NDArray[np.float64],
+    arrivals: NDArray[np.int64],
+    max_rows: int | None,
+) -> ForestState:
+    """Return the forest with the new rows in its store, which is enlarged at least twofold.
+
+    If the number of rows is limited, there is room for a quarter more than that.
+    """
     begin, end = state.n_rows, state.n_rows + len(labels)
-    rows, stored = state.rows, state.labels
-    if end > len(rows):
-        room = end + len(rows)
-        rows, stored = enlarge(rows, room), enlarge(stored, room)
-    state.scaling.apply(table, rows[begin:end])
-    stored[begin:end] = labels
-    return state.but(rows=rows, labels=stored, n_rows=end)
+    stored = state.rows, state.labels, state.arrivals
+    if end > len(stored[0]):
+        room = end + len(stored[0])
+        if max_rows is not None:
+            room = max(end, min(room, len(labels) + max_rows + max_rows // 4))
+        stored = (
+            enlarge(stored[0], room), enlarge(stored[1], room), enlarge(stored[2], room)
+        )  # fmt: skip
+    state.scaling.apply(table, stored[0][begin:end])
+    stored[1][begin:end] = labels
+    stored[2][begin:end] = arrivals
+    rows, all_labels, all_arrivals = stored
+    return state.but(rows=rows, labels=all_labels, arrivals=all_arrivals, n_rows=end)
 
 
 def _reviewed(
-    state: ForestState, posterior: Posterior, *, robust: bool
+    state: ForestState, posterior: Posterior, leaving: NDArray[np.int64], *, robust: bool
 ) -> tuple[ForestState, bool]:
     """Estimate warp, limits of labels and hyperparameters again.
 
     Returns also whether stored rows or labels have changed, so that trees must be sampled anew.
+    Rows that leave in the same call still count for warp, limits and resolution.
     """
     is_changed = False
+    n_rows = state.n_rows - len(leaving)
+    if state.n_seen > n_rows:
+        state = state.but(seen_range=_range_of(state))
     rewarped = state.scaling.rewarped(state.rows, state.n_rows)
     if rewarped is not None:
         state = _told_of_rescaling(state)
@@ -147,7 +316,7 @@ def _reviewed(
         is_changed = True
     if state.trend is None:  # else the stored labels are not those that were given
         if robust:
-            state, is_limited = _with_limited_labels(state)
+            state, is_limited = _with_limited_labels(state, leaving)
             is_changed |= is_limited
         state = state.but(resolution=resolution_of(state.labels[: state.n_rows]))
     model = posterior.estimate(
@@ -158,11 +327,23 @@ def _reviewed(
             getattr(state.model, "prior_stop", COIN),
         )
     )
-    state = state.but(model=model, review_at=review_at(state.label_moments.n_samples))
-    return state, is_changed
+    return state.but(model=model, review_at=review_at(state.n_seen, n_rows)), is_changed
 
 
-def _with_limited_labels(state: ForestState) -> tuple[ForestState, bool]:
+def _range_of(state: ForestState) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the range of the stored rows; where a feature has no weight, that of the scaling."""
+    rows = state.rows[: state.n_rows]
+    ends = state.scaling.invert(np.stack((rows.min(axis=0), rows.max(axis=0))))
+    is_known = state.scaling.weights > 0.0
+    low, high = (
+        np.where(is_known, end, known) for end, known in zip(ends, state.scaling.range, strict=True)
+    )
+    return low, high
+
+
+def _with_limited_labels(
+    state: ForestState, leaving: NDArray[np.int64]
+) -> tuple[ForestState, bool]:
     """Find the limits of labels again; return also whether stored labels lie outside."""
     known = state.labels[: state.n_rows]
     limits = learn_limits(known)
@@ -172,26 +353,29 @@ def _with_limited_labels(state: ForestState) -> tuple[ForestState, bool]:
         return state, False
     warn_of_limits(limits)
     labels = enlarge(learned, len(state.labels))
-    return state.but(labels=labels, label_moments=label_moments(learned)), True
+    return state.but(labels=labels, label_moments=label_moments(np.delete(learned, leaving))), True
 
 
-def _must_try_again(state: ForestState, parameters: Parameters, begin: int, end: int) -> bool:
+def _must_try_again(state: ForestState, parameters: Parameters, n_rows: int) -> bool:
+    """Return whether feature weights and pruning are to be learned again from so many rows."""
+    has_grown = any(state.n_rows_tried < number <= n_rows for number in _TRIALS_AT)
+    has_turned_over = state.n_seen - state.tried_at >= _TURNOVERS * n_rows
     return (
-        asks_for_trials(parameters, state.n_features)
+        (has_grown or has_turned_over)
+        and asks_for_trials(parameters, state.n_features)
         and bool(np.all(state.scaling.weights > 0.0))  # else they were given, when it was fitted
-        and any(begin < number <= end for number in _TRIALS_AT)
     )
 
 
-def _tried_again(state: ForestState, parameters: Parameters) -> ForestState:
-    """Learn feature weights and pruning from the rows seen so far, and rescale these."""
+def _tried_again(state: ForestState, parameters: Parameters, n_rows: int) -> ForestState:
+    """Learn feature weights and pruning from the rows that are stored, and rescale these."""
     random = np.random.default_rng(state.random_states[0].tolist())
-    n_rows = state.n_rows
-    chosen = random.choice(n_rows, min(n_rows, MOST_TRIAL_ROWS), replace=False)
+    n_stored = state.n_rows
+    chosen = random.choice(n_stored, min(n_stored, MOST_TRIAL_ROWS), replace=False)
     rows = state.scaling.unweighted(state.rows[chosen])
     found = tried(rows, state.labels[chosen], state.scaling.weights, parameters, random)
-    scaling, moved = state.scaling.reweighed(found.weights, state.rows, n_rows)
-    state = state.but(scaling=scaling, rows=moved)
+    scaling, moved = state.scaling.reweighed(found.weights, state.rows, n_stored)
+    state = state.but(scaling=scaling, rows=moved, tried_at=state.n_seen, n_rows_tried=n_rows)
     if learns_pruning(parameters) and isinstance(state.model, Pruned):
         state = state.but(model=state.model._replace(prior_stop=found.prior_stop))
     return state

@@ -7,21 +7,32 @@ from joblib import delayed
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 
-from .._core.arrays.grove import Grove, allocate_grove, allocate_to_grow, copy_tree
+from .._core.arrays.grove import (
+    Grove,
+    allocate_for_copy,
+    allocate_grove,
+    allocate_to_grow,
+    compact,
+    copy_tree,
+)
 from .._core.arrays.tree import parents_first
 from .._core.growth import Growth
 from .._core.growth.extend import extend_trees as extend_grove
 from .._core.growth.join import join_trees as join_grove
 from .._core.growth.learn import learn_alone, learn_batch, put, renew, scratch_like
+from .._core.growth.leave import leave_trees as leave_grove
+from .._core.growth.leave import leaving_of
 from .._core.labels import Hierarchical, LabelModel
 from .._core.labels.evidence import TUNABLE, evidence_and_gradient, maximise_evidence
 from ..io.container import ModelFileError
 from .model_file import fault_of_trees
 from .parallel import FEWEST_ROWS_FOR_THREADS, in_threads, other_processes
 from .posteriors import HierarchicalPosterior, Posterior
-from .state import ForestState
+from .state import ForestState, Unfinished
 
 _FEWEST_ROWS_FOR_EVIDENCE = 10
+_MOST_FREE = 1000
+"""Trees may have as many free places as there are rows, and so many more."""
 
 
 def sample_trees(
@@ -34,9 +45,8 @@ def sample_trees(
     n_jobs: int | None,
 ) -> Grove:
     """Sample all trees on the first ``n_rows`` rows. The random streams advance in place."""
-    grove = allocate_grove(
-        len(random_states), *rows.shape, growth.n_candidate_splits, is_linked=False
-    )
+    n_features, n_candidates = rows.shape[1], growth.n_candidate_splits
+    grove = allocate_grove(len(random_states), len(rows), n_features, n_candidates, is_linked=False)
     rows, labels = rows[:n_rows], labels[:n_rows]
     elsewhere = other_processes(n_jobs)
     if elsewhere is not None:
@@ -70,46 +80,119 @@ def resampled(state: ForestState, n_jobs: int | None) -> ForestState:
     return state.but(grove=grove)
 
 
-def extend_trees(state: ForestState, end: int, *, is_due: bool, n_jobs: int | None) -> None:
-    """Let the rows up to ``end`` join all trees, in place.
+def with_joining(state: ForestState, end: int, *, is_due: bool = False) -> ForestState:
+    """Return the state with the note that stored rows up to ``end`` have yet to join the trees."""
+    have_joined = np.zeros(state.grove.n_trees, dtype=np.bool_)
+    return state.but(unfinished=Unfinished(end, is_due, have_joined))
 
-    If ``is_due``, the label model of every node is computed anew, for new hyperparameters. Trees
-    that hold these rows already stay as they are, so that a call that was interrupted can be
-    repeated. Interrupts come between kernels, never within one.
-    """
-    grove, growth, model = state.grove, state.growth, state.model
-    learn = extend_grove if growth.n_candidate_splits == 1 else join_grove
 
-    def extend(first: int, stop: int) -> None:
-        learn(
-            grove, first, stop, state.rows, state.labels, end, growth, model, state.random_states
-        )
-
-    def extend_one(number: int) -> None:
-        extend(number, number + 1)
-        if is_due:
-            renew(grove, number, model)
-
-    n_new = end - min(grove.n_rows(number) for number in range(grove.n_trees))
-    if not is_due and n_new < FEWEST_ROWS_FOR_THREADS:
-        extend(0, grove.n_trees)
-    else:
-        in_threads(extend_one, grove.n_trees, n_jobs)
+def with_leaving(
+    state: ForestState, numbers: NDArray[np.int64], *, is_due: bool = False
+) -> ForestState:
+    """Return the state with the note that some rows have yet to leave the trees as well."""
+    if len(numbers) == 0:
+        return state
+    unfinished = state.unfinished or with_joining(state, state.n_rows, is_due=is_due).unfinished
+    assert unfinished is not None
+    leaving = leaving_of(numbers, unfinished.end, state.grove.n_trees)
+    return state.but(
+        unfinished=unfinished._replace(leaving=leaving, is_moved=np.zeros(1, dtype=np.bool_))
+    )
 
 
 def finish(state: ForestState, n_jobs: int | None) -> ForestState:
-    """Let rows that are stored join the trees, in place; return the finished state."""
+    """Let rows join and leave all trees, in place; return the finished state.
+
+    What has been done already stays as it is, so that a call that was interrupted can be repeated.
+    Interrupts come between kernels, never within one.
+    """
     if state.unfinished is None:
         return state
-    extend_trees(state, state.unfinished.end, is_due=state.unfinished.is_due, n_jobs=n_jobs)
-    return state.but(unfinished=None)
+    end, is_due, have_joined, leaving, _ = state.unfinished
+    n_changed = end - int(state.grove.tallies[:, 0]["n_samples"].min())
+    n_changed += 0 if leaving is None else len(leaving.numbers)
+
+    def change(first: int, stop: int) -> None:
+        if not have_joined[first:stop].all():
+            _join(state, first, stop)
+        if leaving is not None:
+            _leave(state, first, stop)
+
+    def change_one(number: int) -> None:
+        change(number, number + 1)
+        if is_due:
+            renew(state.grove, number, state.model)
+
+    if not is_due and n_changed < FEWEST_ROWS_FOR_THREADS:
+        change(0, state.grove.n_trees)
+    else:
+        in_threads(change_one, state.grove.n_trees, n_jobs)
+    if leaving is None:
+        return state.but(unfinished=None)
+    _move_rows(state)
+    return state.but(unfinished=None, n_rows=end - len(leaving.numbers))
+
+
+def _join(state: ForestState, first: int, stop: int) -> None:
+    """Let the stored rows join some trees."""
+    assert state.unfinished is not None
+    growth, end = state.growth, state.unfinished.end
+    join = join_grove
+    if growth.n_candidate_splits == 1:
+        join = extend_grove
+        _make_room(state.grove, first, stop, end)
+    join(
+        state.grove, first, stop, state.rows, state.labels, end, growth,
+        state.model, state.random_states, state.unfinished.have_joined,
+    )  # fmt: skip
+
+
+def _make_room(grove: Grove, first: int, stop: int, end: int) -> None:
+    """Close the gaps that forgotten rows have left, where there is no room or many gaps."""
+    for number in range(first, stop):
+        size = int(grove.sizes[number])
+        n_new = end - grove.n_rows(number)
+        is_full = size + 2 * n_new > grove.nodes.shape[1]
+        if is_full or size > 3 * end + _MOST_FREE:
+            compact(grove, number, allocate_for_copy(grove, grove.n_rows(number)))
+
+
+def _leave(state: ForestState, first: int, stop: int) -> None:
+    """Let rows leave some trees."""
+    assert state.unfinished is not None
+    assert state.unfinished.leaving is not None
+    leave_grove(
+        state.grove, first, stop, state.rows, state.labels, state.unfinished.leaving,
+        state.growth, state.model, state.random_states,
+    )  # fmt: skip
+
+
+def _move_rows(state: ForestState) -> None:
+    """Give rows that stay the places of rows that have left, and clear the places behind them."""
+    assert state.unfinished is not None
+    end, _, _, leaving, is_moved = state.unfinished
+    assert leaving is not None
+    assert is_moved is not None
+    stored = (state.rows, state.labels, state.arrivals)
+    if not is_moved[0]:  # once more does no harm, before the places behind are cleared
+        for array in stored:
+            array[leaving.to] = array[leaving.moved]
+        is_moved[0] = True
+    for array in stored:
+        array[end - len(leaving.numbers) : end] = 0
 
 
 def with_own_trees(state: ForestState, n_jobs: int | None) -> ForestState:
     """Return the forest with a copy of its trees that nobody else knows, and that can learn."""
     old = state.grove
-    new = allocate_to_grow(old.n_trees, *state.rows.shape, state.growth.n_candidate_splits)
+    n_rows, n_features = state.rows.shape
+    new = allocate_to_grow(old.n_trees, n_rows, n_features, state.growth.n_candidate_splits)
     in_threads(lambda number: copy_tree(old, number, new), old.n_trees, n_jobs)
+    if state.unfinished is not None and state.unfinished.leaving is not None:
+        # Rows will move to other places.
+        state = state.but(
+            rows=state.rows.copy(), labels=state.labels.copy(), arrivals=state.arrivals.copy()
+        )
     if state.is_mapped:  # somebody may have changed the file since it was loaded
         fault = fault_of_trees(new, state.rows, old.n_rows(0), state.model)
         if fault:

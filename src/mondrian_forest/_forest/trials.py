@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from .._core.features import FARTHEST
 from .._core.labels import Pruned
-from .parameters import Parameters
+from .parameters import OLDEST, Parameters
 from .posteriors import HierarchicalPosterior, PrunedPosterior
 from .predict import predict_mean, predict_mean_and_std
 from .pruning import COIN, Forecast, learn_prior_stop
@@ -112,4 +112,6 @@ def _small(parameters: Parameters) -> Parameters:
         robust=False,
         trend=None,
         feature_range=(0.0, 1.0),
+        max_rows=None,
+        forgetting=OLDEST,
     )

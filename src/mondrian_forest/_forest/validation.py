@@ -149,6 +149,35 @@ def check_rows_and_labels(
     return rows, labels
 
 
+def check_row_numbers(rows: ArrayLike, n_seen: int) -> NDArray[np.int64]:
+    """Return the numbers of rows that are given as numbers, or as a mask of all rows learned."""
+    try:
+        found = np.asarray(rows)
+    except (TypeError, ValueError):
+        found = np.empty((0, 0), dtype=object)
+    if found.ndim == 1 and found.dtype == np.bool_:
+        if len(found) == n_seen:
+            return np.flatnonzero(found)
+        raise ValueError(
+            f"A mask of rows must have one entry for each of the {n_seen:,} rows learned, got "
+            f"{len(found):,}."
+        )
+    if found.size == 0 and found.ndim == 1:
+        return np.empty(0, dtype=np.int64)
+    if found.ndim != 1 or found.dtype.kind not in "iu":
+        raise ValueError(
+            "rows must be row numbers, integers from 0 on in the order in which rows were learned, "
+            f"or a mask, got {rows!r}."
+        )
+    if found.min() < 0 or found.max() >= n_seen:
+        wrong = found.min() if found.min() < 0 else found.max()
+        raise ValueError(
+            f"There is no row {wrong}: {n_seen:,} rows have been learned, with numbers from 0 to "
+            f"{n_seen - 1}."
+        )
+    return np.unique(found.astype(np.int64))
+
+
 def refuse_what_is_no_number(name: str, data: object) -> None:
     """Raise a ValueError for dates, masked entries and pandas' NA; ``name`` is that of the data.
 

@@ -23,6 +23,7 @@ from .._core.growth.learn import renew
 from .._core.labels import LabelModel, Pruned
 from .._core.moments import Moments, merge_samples
 from .._forest import held_out
+from .._forest.held_out import HeldOut
 from .._forest.intake import Survey
 from .._forest.label_limits import LabelLimits, warn_of_limits
 from .._forest.mean_function import Trend
@@ -33,7 +34,7 @@ from .._forest.recipe import fit as fit_forest
 from .._forest.scaling import Range, Scaling
 from .._forest.sharing import with_state
 from .._forest.state import ForestState
-from .._forest.trees import extend_trees, with_own_trees
+from .._forest.trees import finish, with_joining, with_own_trees
 from .._forest.validation import check_integer
 from .._forest.weights import MOST_ROWS as MOST_TRIAL_ROWS
 from ..forest import MondrianForestRegressor
@@ -69,7 +70,7 @@ def fit(
     Parameters
     ----------
     forest : MondrianForestRegressor
-        Its parameters are used; it stays as it is. A trend is not supported.
+        Its parameters are used; it stays as it is. ``trend`` and ``max_rows`` are not supported.
     X : dask DataFrame or dask array of shape (n_samples, n_features)
         Lengths of partitions need not be known; some may be empty.
     y : dask Series or array, or the name of a column of X
@@ -79,6 +80,8 @@ def fit(
         Blocks of at most so many rows are grown by one worker each.
     keep_rows : bool, default=True
         Fetch all rows to this process, in single precision, so that the forest can learn more.
+        With ``n_candidate_splits`` above 1, as in the default, the first call of ``partial_fit`` or
+        ``forget`` samples all trees anew in this process.
         False: it is as after ``freeze``; the rows on which the spread was learned, a thousand of
         many, have no part in it then.
     progress : callable, default=None
@@ -94,6 +97,8 @@ def fit(
     parameters = parameters_of(fitted)
     if parameters.trend is not None:
         raise ValueError("A distributed fit has no trend: subtract one from y, or set trend=None.")
+    if parameters.max_rows is not None:
+        raise ValueError("A distributed fit keeps all rows: set max_rows=None, or fit in memory.")
     tell = progress or (lambda _what, _count: None)
     table = open_table(X, y)
     client = find_client(client)
@@ -220,8 +225,8 @@ class ClusterRows(Source):
         self._parts = self._compute(tasks.scale, arguments)
         self._watch.until_done(self._parts)
 
-    def held(self) -> tuple[NDArray[np.float32], NDArray[np.float64]]:
-        return self._held_rows, self._held_labels
+    def held(self) -> HeldOut:
+        return HeldOut(self._held_rows, self._held_labels, self._held)
 
     def grow(
         self,
@@ -237,19 +242,25 @@ class ClusterRows(Source):
         in_threads(lambda number: renew(grove, number, model), grove.n_trees, n_jobs)
         return grove, random_states(seed, len(states)), self._n_used
 
+    def can_join(self, growth: Growth) -> bool:
+        """Trees that come in parts have no candidate cuts: learning would sample them anew here."""
+        return growth.n_candidate_splits == 1 or not self._keep_rows
+
     def join_held(self, state: ForestState) -> ForestState:
         if not self._keep_rows:
             return state
         found = self._gather(self._parts)
         rows = np.concatenate([*(part.rows for part in found), self._held_rows])
         labels = np.concatenate([*(part.labels for part in found), self._held_labels])
-        state = state.but(rows=rows, labels=labels)
+        n_rows, n_jobs = len(labels), self._parameters.n_jobs
+        used = np.setdiff1d(np.arange(n_rows), self._held)
+        arrivals = np.concatenate((used, self._held))
+        state = state.but(rows=rows, labels=labels, arrivals=arrivals, n_rows=n_rows, n_seen=n_rows)
         if len(self._held_labels) > 0:
-            n_jobs, end = self._parameters.n_jobs, self._n_used + len(self._held_labels)
-            state = state.but(grove=linked(state.grove), n_rows=end)
-            if not state.grove.has_room(end):
+            state = state.but(grove=linked(state.grove))
+            if not state.grove.can_learn(n_rows, state.growth.n_candidate_splits):
                 state = with_own_trees(state, n_jobs)
-            extend_trees(state, end, is_due=False, n_jobs=n_jobs)
+            state = finish(with_joining(state, n_rows), n_jobs)
         return state
 
     def finished(self, state: ForestState) -> ForestState:

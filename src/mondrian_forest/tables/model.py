@@ -112,6 +112,11 @@ class TableForest:
             self.forest.partial_fit(X, y)
         return self
 
+    def forget(self, rows: ArrayLike) -> TableForest:
+        """Forget rows; see ``MondrianForestRegressor.forget``. Codes of text stay as they are."""
+        self.forest.forget(rows)
+        return self
+
     def predict_distribution(self, table: Any) -> PredictiveDistribution:
         """Predict the distribution of the label of each row."""
         X = self.encoder.features(table)
@@ -163,6 +168,7 @@ def describe(path: str | os.PathLike[str]) -> dict[str, Any]:
     found: dict[str, Any] = {
         "file bytes": os.stat(path).st_size,
         "rows seen": forest.n_samples_seen_,
+        "rows held": forest.n_rows_,
         "can learn more": not state.is_frozen,
     }
     if encoder is not None:

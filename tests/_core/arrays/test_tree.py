@@ -1,5 +1,6 @@
 import numpy as np
 
+from mondrian_forest._core.arrays.contests import NO_CONTESTS
 from mondrian_forest._core.arrays.tree import (
     NO_CHILD,
     Tree,
@@ -40,7 +41,9 @@ def test_a_copy_in_depth_first_order_is_numbered_as_sampled():
     for mixed in (tree, shuffled(tree)):
         room = tree.n_nodes + 3
         copy = Tree(*(np.empty((room, *array.shape[1:]), array.dtype) for array in mixed))
-        copy_depth_first(mixed, copy)
+        counts = np.empty(2, np.int64)
+        copy_depth_first(mixed, NO_CONTESTS, copy, counts, NO_CONTESTS)
+        assert counts.tolist() == [tree.n_nodes, NO_CHILD]
         for array, expected in zip(copy, tree, strict=True):
             assert array[: tree.n_nodes].tobytes() == expected.tobytes()  # NaN, too
 

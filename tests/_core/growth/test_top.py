@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 
+from mondrian_forest._core.arrays.contests import NO_CONTESTS
 from mondrian_forest._core.arrays.tree import RowOrder, Tree, copy_depth_first
 from mondrian_forest._core.growth import Growth
 from mondrian_forest._core.growth.top import CLOSED, Left, Reports, no_reports, report
@@ -24,7 +25,7 @@ def test_the_tree_is_sound_and_does_not_depend_on_the_parts(
     for top, tree, order in trees:
         check_tree_invariants(tree, rows, RowOrder(order), min_samples_split, labels=labels)
         renumbered = Tree(*(np.empty_like(array) for array in tree))
-        copy_depth_first(tree, renumbered)
+        copy_depth_first(tree, NO_CONTESTS, renumbered, np.empty(2, np.int64), NO_CONTESTS)
         np.testing.assert_array_equal(tree.left_child, renumbered.left_child)
         assert (top.kind == [CLOSED]) == (most_rows == 100)
         for name in ("left_child", "split_feature", "threshold", "split_time"):

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .boxes import Boxes, include_row, join_boxes
+from .contests import NO_CONTEST, Contests
 from .kernel import AHEAD, kernel, prefetch
 from .tree import NO_CHILD, NO_ROW, Records
 
@@ -25,10 +26,11 @@ FAULTS = (
     "a box is empty or not finite",
     "a row is in no leaf, or in two",
     "a box is not that of the rows in it",
+    "the candidate cuts of a node are wrong",
 )
 """What ``find_fault`` finds, by number. The first means that nothing is wrong."""
 NO_FAULT, NO_SUCH_CHILD, NOT_A_TREE, NO_SUCH_FEATURE, WRONG_VALUE, WRONG_TALLY = range(6)
-WRONG_BOX, WRONG_ROW, LOOSE_BOX = range(6, 9)
+WRONG_BOX, WRONG_ROW, LOOSE_BOX, WRONG_CONTEST = range(6, 10)
 
 
 @kernel
@@ -36,6 +38,7 @@ def find_fault(
     nodes: Records,
     boxes: Boxes,
     tallies: Records,
+    contests: Contests,
     row_numbers: NDArray[np.int32],
     rows: NDArray[np.float32],
     is_linked: bool,
@@ -45,8 +48,9 @@ def find_fault(
     """Return the number of the first fault of a tree.
 
     A tree that can learn has ``tallies`` for all nodes, ``row_numbers`` and ``rows``. A frozen tree
-    has the tally of the root only and no rows. Boxes are checked if ``reads_boxes`` is true.
-    What the label model says of the nodes is for ``labels.model.are_sound`` to check.
+    has the tally of the root only, no rows and no contests. In files, no places of nodes and of
+    contests are free. Boxes are checked if ``reads_boxes`` is true. What the label model says of
+    the nodes is for ``labels.model.are_sound`` to check.
     """
     n_nodes = len(nodes)
     learns = len(tallies) == n_nodes and len(row_numbers) == n_rows
@@ -65,8 +69,10 @@ def find_fault(
         return WRONG_TALLY
     if reads_boxes and not _are_boxes_cut(nodes, boxes):
         return WRONG_BOX
+    if not _are_contests_right(nodes, boxes, tallies, contests, reads_boxes):
+        return WRONG_CONTEST
     if not learns:
-        return NO_FAULT
+        return NO_FAULT if contests.counts[0] == 0 else WRONG_CONTEST
     if not _are_tallies_right(nodes, tallies, heights):
         return WRONG_TALLY
     if not _holds_every_row_once(nodes, tallies, row_numbers, is_linked):
@@ -151,6 +157,46 @@ def _are_boxes_cut(nodes: Records, boxes: Boxes) -> bool:
 
 
 @kernel
+def _are_contests_right(
+    nodes: Records, boxes: Boxes, tallies: Records, contests: Contests, reads_boxes: bool
+) -> bool:
+    """Whether each place of a contest belongs to one inner node, and all candidates cut its box.
+
+    Sums on the left are not counted again, which would take as long as a fit. No kernel is led
+    astray by wrong ones.
+    """
+    counts, candidates = contests
+    n_places, width = counts[0], candidates.shape[1]
+    if counts[1] != NO_CONTEST or not 0 <= n_places <= len(candidates):
+        return False
+    is_found = np.zeros(n_places, dtype=np.bool_)
+    n_found = 0
+    for node in range(len(tallies)):
+        place = tallies[node].contest
+        if place == NO_CONTEST:
+            continue
+        if place < 0 or place >= n_places or is_found[place]:
+            return False
+        if nodes[node].left_child == NO_CHILD or width < 3:
+            return False
+        is_found[place] = True
+        n_found += 1
+        n_samples = nodes[node].n_samples
+        for c in range(width - 1):
+            candidate = candidates[place, c]
+            feature, threshold = candidate.feature, candidate.threshold
+            if not 0 <= feature < boxes.shape[2] or not math.isfinite(threshold):
+                return False
+            if not 0 < candidate.n_left < n_samples or not math.isfinite(candidate.sum_left):
+                return False
+            if reads_boxes and not (boxes[node, 0, feature] <= threshold < boxes[node, 1, feature]):
+                return False
+        if not math.isfinite(candidates[place, width - 1].sum_left):
+            return False
+    return bool(n_found == n_places)
+
+
+@kernel
 def _are_tallies_right(nodes: Records, tallies: Records, heights: NDArray[np.int32]) -> bool:
     """Whether heights are those of the nodes, numbers of rows too, and moments are numbers."""
     for node in range(len(nodes)):
@@ -214,7 +260,8 @@ def _are_boxes_tight(
     """Whether the box of each leaf is that of its rows, and other boxes join their children's.
 
     A cut through a larger box can leave one side without rows. Learning would then make more nodes
-    than there is room for.
+    than there is room for. The boxes of children must be on the two sides of their parent's cut:
+    forgetting looks for a row on its side.
     """
     n_features = boxes.shape[2]
     last_row = len(row_numbers) - 1
@@ -223,6 +270,9 @@ def _are_boxes_tight(
         left = nodes[node].left_child
         if left != NO_CHILD:
             join_boxes(boxes, left, expected, 0)
+            feature, threshold = nodes[node].split_feature, nodes[node].threshold
+            if not boxes[left, 1, feature] <= threshold < boxes[left + 1, 0, feature]:
+                return False
         else:
             first = tallies[node].first_row
             number = first

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .kernel import inner_kernel, kernel
+from .kernel import inner_kernel, kernel, wide
 from .memory import empty
 
 NO_CONTEST = -1
@@ -33,10 +33,9 @@ CANDIDATE = np.dtype(
         ],
     )
 )
-"""The last candidate of a contest is none. It has the sum of all labels of the node (``sum_left``)
-and the number of the candidate at which the node is cut (``feature``); or in a place that is free,
-the next one that is free (``n_left``), or NO_CONTEST. So all of a contest is in one place: the way
-down a tree mostly waits for memory."""
+"""The last candidate of a contest is none. It has the sum of all labels of the node (``sum_left``);
+or in a place that is free, the next one that is free (``n_left``), or NO_CONTEST. So all of a
+contest is in one place: the way down a tree mostly waits for memory."""
 
 
 class Contests(NamedTuple):
@@ -72,11 +71,11 @@ def contests_of(contests: Contests, tree: int) -> Contests:
 def take_contest(contests: Contests) -> int:
     """Return a place for a contest, or NO_CONTEST if there is none left."""
     counts, candidates = contests
-    place = counts[1]
+    place = wide(counts[1])
     if place != NO_CONTEST:
         counts[1] = candidates[place, candidates.shape[1] - 1].n_left
         return place
-    place = counts[0]
+    place = wide(counts[0])
     if place == len(candidates):
         return NO_CONTEST
     counts[0] = place + 1

@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .contests import NO_CONTEST, Contests, allocate_contests
-from .kernel import borrowing_kernel
+from .boxes import copy_box
+from .contests import NO_CONTEST, Contests, allocate_contests, contests_of
+from .kernel import borrowing_kernel, kernel
 from .memory import IS_LAZY, empty
 from .tree import NO_CHILD, NO_ROW, NODE, TALLY, Records, RowLists, RowOrder, Tree, copy_depth_first
 
@@ -69,8 +70,16 @@ class Grove(NamedTuple):
         numbers = self.row_numbers[number, : self.n_rows(number)]
         return RowLists(numbers) if self.is_linked else RowOrder(numbers)
 
-    def has_room(self, n_rows: int) -> bool:
-        return self.is_linked and self.row_numbers.shape[1] >= n_rows
+    def can_learn(self, n_rows: int, n_candidates: int) -> bool:
+        """Return whether trees of up to so many rows have room, and their contests too.
+
+        The kernels that add nodes use free places first, or ``compact`` makes room.
+        """
+        candidates = self.contests.candidates
+        has_contests = n_candidates == 1 or (
+            candidates.shape[2] == n_candidates + 1 and candidates.shape[1] >= n_rows
+        )
+        return self.is_linked and self.row_numbers.shape[1] >= n_rows and has_contests
 
     def has_free_places(self) -> bool:
         """Return whether the kernels that forget or resample have left gaps in the arrays."""
@@ -159,13 +168,40 @@ def linked(grove: Grove) -> Grove:
     return grove._replace(is_linked=True)
 
 
+def allocate_for_copy(grove: Grove, n_rows: int) -> Tree:
+    """Return the scratch space of ``compact`` for trees of so many rows."""
+    n_nodes = 2 * n_rows - 1
+    return Tree(
+        empty((n_nodes,), NODE),
+        empty((n_nodes, *grove.boxes.shape[2:]), np.float32),
+        empty((n_nodes,), TALLY),
+    )
+
+
+@kernel
+def compact(grove: Grove, number: int, scratch: Tree) -> None:
+    """Number the nodes of a tree as by a batch fit, without free places between them.
+
+    For trees without contests. All is done in one call, so that no interrupt comes in between.
+    """
+    sizes, free_pairs, nodes, boxes, tallies, _, contests, _ = grove
+    counts = np.empty(2, np.int64)
+    own = contests_of(contests, number)
+    tree = Tree(nodes[number], boxes[number], tallies[number])
+    copy_depth_first(tree, own, scratch, counts, own)
+    for node in range(counts[0]):
+        tree.nodes[node] = scratch.nodes[node]
+        copy_box(scratch.boxes, node, tree.boxes, node)
+        tree.tallies[node] = scratch.tallies[node]
+    sizes[number], free_pairs[number] = counts[0], counts[1]
+
+
 def trimmed(grove: Grove) -> Grove:
     """Return a copy without the room for more, and without free places.
 
     What is behind the end of a smaller tree is zero, so that equal forests have equal files.
     """
-    if grove.has_free_places():
-        grove = without_free_places(grove)
+    grove = without_free_places(grove)
     size = int(grove.sizes.max())
     n_contests = grove.contests.counts[:, 0]
 
@@ -192,9 +228,11 @@ def trimmed(grove: Grove) -> Grove:
 
 
 def without_free_places(grove: Grove) -> Grove:
-    """Return a copy whose trees are numbered as by a batch fit."""
+    """Return trees that are numbered as by a batch fit: a copy, if there are free places."""
+    if not grove.has_free_places():
+        return grove
     n_trees, n_rows = grove.row_numbers.shape
-    n_candidates = grove.contests.features.shape[2]
+    n_candidates = max(grove.contests.candidates.shape[2] - 1, 1)
     copy = allocate_grove(
         n_trees, n_rows, grove.boxes.shape[3], n_candidates, is_linked=grove.is_linked
     )
@@ -205,8 +243,7 @@ def without_free_places(grove: Grove) -> Grove:
 
 def without_rows(grove: Grove) -> Grove:
     """Return a copy of what prediction needs."""
-    if grove.has_free_places():
-        grove = without_free_places(grove)
+    grove = without_free_places(grove)
     roots = grove.tallies[:, :1].copy()
     roots["contest"] = NO_CONTEST
     contests = allocate_contests(grove.n_trees, 0, 1)

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from .boxes import copy_box
 from .contests import NO_CONTEST, Contests, copy_contest, take_contest
-from .kernel import AHEAD, inner_kernel, kernel, prefetch
+from .kernel import AHEAD, inner_kernel, kernel, prefetch, wide
 
 MOST_FEATURES = 2**15 - 1
 NO_CHILD = -1
@@ -143,11 +143,11 @@ def take_pair(tallies: Records, counts: NDArray[np.int64]) -> int:
 
     ``counts`` are the number of nodes and the first pair that is free, or NO_CHILD.
     """
-    left = counts[1]
+    left = wide(counts[1])
     if left != NO_CHILD:
         counts[1] = tallies[left].first_row
         return left
-    left = counts[0]
+    left = wide(counts[0])
     counts[0] = left + 2
     return left
 

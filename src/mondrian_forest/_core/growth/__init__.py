@@ -31,7 +31,12 @@ def with_label_unit(growth: Growth, moments: Moments) -> Growth:
     """Return the growth with the units for labels of these moments.
 
     A unit is a millionth of the standard deviation. Sums of up to a billion such labels are exact.
+    The origin is near their mean. It is a round number, so that no label can be told from it.
     """
     variance = moments.squared_deviation / moments.n_samples
     exponent = math.floor(0.5 * math.log2(variance)) if 0.0 < variance < math.inf else 0
-    return growth._replace(label_origin=moments.mean, label_unit=2.0 ** max(exponent - 20, -1000))
+    unit = 2.0 ** max(exponent - 20, -1000)
+    origin, coarse = moments.mean, 2.0 ** max(exponent, -980)
+    if abs(origin / coarse) < 2.0**52:
+        origin = coarse * round(origin / coarse)
+    return growth._replace(label_origin=origin, label_unit=unit)

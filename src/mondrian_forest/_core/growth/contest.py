@@ -11,14 +11,14 @@ time whose rate is the total extent L. All of this stays true of a larger or sma
   time grows, with probability E / L, by another draw at rate L - E.
 
 Then the labels of the rows that come or go are added to the sums of all candidates, or taken away,
-and the best candidate is found anew. If it separates the same rows as the cut in use, the node's
-children stay: they depend on their own rows alone. If not, both are sampled anew. The old node may
-not be used again below a new cut: its candidates have lost a contest, so they are no fair draws.
+and the best candidate is found anew. If the node's children are on its two sides, they stay, since
+they depend on their own rows alone. If not, both are sampled anew. The old node may not be used
+again below a new cut: its candidates have lost a contest, so they are no fair draws.
 """
 
 from __future__ import annotations
 
-import math
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +31,13 @@ from ..arrays.tree import NO_CHILD, Tree
 from .cuts import BestCut, sample_cut, sample_cut_outside, separation
 
 
+class Moves(NamedTuple):
+    """Nodes whose times are still to be set, and these times."""
+
+    waiting: NDArray[np.int32]
+    times: NDArray[np.float64]
+
+
 @borrowing_kernel
 def redraw_in_larger_box(
     random_state: NDArray[np.uint64],
@@ -39,8 +46,8 @@ def redraw_in_larger_box(
     node: int,
     group_boxes: NDArray[np.float32],
     excess: float,
-) -> bool:
-    """Redraw candidates as a box grows; return whether the cut in use is still a candidate.
+) -> None:
+    """Redraw candidates as a box grows.
 
     ``group_boxes[0]`` has the rows that come. The box of the node is still the old one.
     """
@@ -50,7 +57,6 @@ def redraw_in_larger_box(
     share = excess / (total_extent(boxes, node) + excess)
     n_candidates = candidates.shape[1] - 1
     whole = candidates[place, n_candidates]
-    is_there = True
     c = _candidates_until(random_state, share, n_candidates)
     while c < n_candidates:
         feature, threshold, is_above = sample_cut_outside(
@@ -61,9 +67,7 @@ def redraw_in_larger_box(
         candidate.threshold = threshold
         candidate.n_left = tallies[node].n_samples if is_above else 0
         candidate.sum_left = whole.sum_left if is_above else 0.0
-        is_there &= c != whole.feature
         c += 1 + _candidates_until(random_state, share, n_candidates)
-    return is_there
 
 
 @inner_kernel
@@ -72,55 +76,73 @@ def _candidates_until(random_state: NDArray[np.uint64], share: float, most: int)
 
     One draw for each that is redrawn is cheaper than one for each candidate: most of them stay.
     """
-    gap = exponential(random_state, 1.0) / -math.log1p(-share)
+    # np.log1p, which is minus infinity at -1 also where kernels run uncompiled
+    gap = exponential(random_state, 1.0) / -np.log1p(-share)
     return wide(gap) if gap < most else most  # not so if the share is so small that it is lost
 
 
 @borrowing_kernel
 def shorten_time(
-    random_state: NDArray[np.uint64], tree: Tree, node: int, start_time: float, excess: float,
-    waiting: NDArray[np.int32],
-) -> bool:  # fmt: skip
+    random_state: NDArray[np.uint64],
+    tree: Tree,
+    node: int,
+    start_time: float,
+    excess: float,
+    moves: Moves,
+) -> bool:
     """Let the time of a node become that of a box which grows; return whether it has changed."""
     nodes, _, _ = tree
     duration = nodes[node].split_time - start_time
-    time = exponential_before(random_state, excess, duration)
-    if time == np.inf:
+    shorter = exponential_before(random_state, excess, duration)
+    if shorter == np.inf:
         return False
-    _move_times(tree, node, time - duration, waiting)
+    _set_time(tree, node, start_time + shorter, moves)
     return True
 
 
 @borrowing_kernel
 def lengthen_time(
-    random_state: NDArray[np.uint64], tree: Tree, node: int, old_extent: float, extent: float,
-    waiting: NDArray[np.int32],
-) -> bool:  # fmt: skip
+    random_state: NDArray[np.uint64],
+    tree: Tree,
+    node: int,
+    old_extent: float,
+    extent: float,
+    moves: Moves,
+) -> bool:
     """Let the time of a node become that of a box which shrinks; return whether it has changed."""
     if uniform(random_state) * old_extent < extent:
         return False
-    _move_times(tree, node, exponential(random_state, extent), waiting)
+    nodes, _, _ = tree
+    _set_time(tree, node, nodes[node].split_time + exponential(random_state, extent), moves)
     return True
 
 
 @borrowing_kernel
-def _move_times(tree: Tree, node: int, change: float, waiting: NDArray[np.int32]) -> None:
-    """Add to the times of all nodes of a subtree, so that the durations of edges below it stay."""
+def _set_time(tree: Tree, node: int, time: float, moves: Moves) -> None:
+    """Set the time of an inner node; the durations of all edges below it stay.
+
+    The node's time is not shifted by a difference: cuts between rows that are nearly equal have
+    huge times, and what is left of a usual time that is added to one is a rounding error.
+    """
     nodes, _, _ = tree
+    waiting, times = moves
     waiting[0] = node
+    times[0] = time
     n_waiting = 1
     while n_waiting > 0:
         n_waiting -= 1
         here = wide(waiting[n_waiting])
+        new_time = times[n_waiting]
+        old_time = nodes[here].split_time
+        nodes[here].split_time = new_time
         left = nodes[here].left_child
-        if left == NO_CHILD:
-            continue
         prefetch(nodes, left)
         prefetch(nodes, left + 1)
-        nodes[here].split_time += change
-        waiting[n_waiting] = left + 1
-        waiting[n_waiting + 1] = left
-        n_waiting += 2
+        for child in range(left + 1, left - 1, -1):
+            if nodes[child].left_child != NO_CHILD:
+                waiting[n_waiting] = child
+                times[n_waiting] = new_time + (nodes[child].split_time - old_time)
+                n_waiting += 1
 
 
 @inner_kernel
@@ -150,7 +172,7 @@ def count_rows(
 @inner_kernel
 def cuts_box(boxes: Boxes, node: int, feature: int, threshold: np.float32) -> bool:
     """Return whether a cut goes through a box, so that there are rows on both of its sides."""
-    return boxes[node, 0, feature] <= threshold < boxes[node, 1, feature]
+    return bool(boxes[node, 0, feature] <= threshold < boxes[node, 1, feature])
 
 
 @borrowing_kernel
@@ -221,22 +243,22 @@ def best_candidate(contests: Contests, place: int, n_rows: int) -> int:
 
 
 @inner_kernel
-def decide(tree: Tree, contests: Contests, node: int, n_rows: int, is_there: bool) -> bool:
+def decide(tree: Tree, contests: Contests, node: int, n_rows: int) -> bool:
     """Cut a node at its best candidate; return whether its children stay.
 
-    ``is_there`` tells whether the cut in use is still a candidate.
+    They do if their boxes are on the two sides of the cut. Rows that join the node may be between
+    these boxes: they are divided by the new cut.
     """
-    nodes, _, tallies = tree
+    nodes, boxes, tallies = tree
     _, candidates = contests
     place = wide(tallies[node].contest)
-    whole = candidates[place, candidates.shape[1] - 1]
-    best = best_candidate(contests, place, n_rows)
-    new, old = candidates[place, best], candidates[place, whole.feature]
-    # Thresholds of one feature with as many rows on the left separate the same rows.
-    stay = is_there and (
-        best == whole.feature or (new.feature == old.feature and new.n_left == old.n_left)
+    best = candidates[place, best_candidate(contests, place, n_rows)]
+    record = nodes[node]
+    feature, left = wide(best.feature), wide(record.left_child)
+    stay = (
+        feature == record.split_feature
+        and boxes[left, 1, feature] <= best.threshold < boxes[left + 1, 0, feature]
     )
-    whole.feature = best
-    nodes[node].split_feature = new.feature
-    nodes[node].threshold = new.threshold
-    return stay
+    record.split_feature = feature
+    record.threshold = best.threshold
+    return bool(stay)

@@ -15,6 +15,10 @@ from . import Growth
 
 MANY_FEATURES = 128
 """With more features, a binary search for the feature of a cut is faster than counting sides."""
+_LARGEST_SCORE = 2.0**100
+"""Sums of scores, and their squares, must be finite: an infinite label that is taken away from an
+infinite sum leaves NaN. Labels are that large only if all others, from which the unit comes, are
+nearly equal."""
 
 
 class CutScratch(NamedTuple):
@@ -107,7 +111,7 @@ class BestCut(NamedTuple):
         if stop - start >= FEWEST_ROWS:
             place = take_contest(contests)
             if place != NO_CONTEST:
-                _keep_candidates(contests, place, scratch, best, label_sum)
+                _keep_candidates(contests, place, scratch, label_sum)
         return scratch.feature[best], rounded_down(scratch.threshold[best]), place
 
     @inner_kernel
@@ -134,8 +138,9 @@ def best_cut(growth: Growth, labels: NDArray[np.float64]) -> BestCut:
 
 @inner_kernel
 def score_label(label: float, origin: float, unit: float) -> float:
-    """Return a label in whole units from the origin."""
-    return np.rint((label - origin) / unit)
+    """Return a label in whole units from the origin, or what is finite of it."""
+    score: float = np.rint((label - origin) / unit)
+    return min(max(score, -_LARGEST_SCORE), _LARGEST_SCORE)
 
 
 @inner_kernel
@@ -149,9 +154,7 @@ def separation(n_rows: float, label_sum: float, n_left: float, sum_left: float) 
 
 
 @borrowing_kernel
-def _keep_candidates(
-    contests: Contests, place: int, scratch: CutScratch, best: int, label_sum: float
-) -> None:
+def _keep_candidates(contests: Contests, place: int, scratch: CutScratch, label_sum: float) -> None:
     """Write down the candidates that ``choose_cut`` has left in its scratch space."""
     _, candidates = contests
     last = candidates.shape[1] - 1
@@ -162,7 +165,7 @@ def _keep_candidates(
         candidate.n_left = np.int32(scratch.n_left[c])
         candidate.sum_left = scratch.sum_left[c]
     whole = candidates[place, last]
-    whole.feature = best
+    whole.feature = 0
     whole.threshold = np.float32(0.0)
     whole.n_left = NO_CONTEST
     whole.sum_left = label_sum

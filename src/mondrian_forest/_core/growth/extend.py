@@ -150,19 +150,25 @@ def extend_trees(
     growth: Growth,
     model: LabelModel,
     random_states: NDArray[np.uint64],
+    is_done: NDArray[np.bool_],
 ) -> None:
     """Let the rows up to ``end`` join the trees from first to stop (Alg. 3).
 
-    There must be room; a tree that has these rows already is left as it is.
+    There must be room. Trees that are done, as ``is_done`` says afterwards, are left as they are.
     """
     sizes, _, nodes, boxes, tallies, next_row, contests, _ = grove
     fewest = wide(end)
     highest = wide(0)
     largest = wide(0)
     for number in range(first, stop):
+        if is_done[number] or tallies[number, 0].n_samples == end:
+            is_done[number] = True
+            continue
         fewest = min(fewest, wide(tallies[number, 0].n_samples))
         highest = max(highest, wide(tallies[number, 0].height))
         largest = max(largest, sizes[number])
+    if fewest == end:
+        return
     n_joining = end - fewest
     # A group meets one node of each level, and each row that is cut off adds a level.
     most_met = min(n_joining * (highest + 1 + n_joining), largest + 2 * n_joining)
@@ -173,7 +179,7 @@ def extend_trees(
     )
     for number in range(first, stop):
         begin = wide(tallies[number, 0].n_samples)
-        if begin < end:
+        if not is_done[number]:
             learner = Learner(
                 Tree(nodes[number], boxes[number], tallies[number]),
                 next_row[number],
@@ -184,6 +190,7 @@ def extend_trees(
                 contests_of(contests, number),
             )
             sizes[number] = extend_tree(learner, rows, begin, end, sizes[number], space)
+            is_done[number] = True
 
 
 @borrowing_kernel

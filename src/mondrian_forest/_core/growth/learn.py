@@ -78,7 +78,8 @@ def learn_alone(
     rows = np.require(rows, requirements="W")  # as the kernels are compiled for: maps are read-only
     labels = np.require(labels, requirements="W")
     state = random_state.copy()
-    grove = allocate_grove(1, *rows.shape, growth.n_candidate_splits, is_linked=False)
+    n_rows, n_features = rows.shape
+    grove = allocate_grove(1, n_rows, n_features, growth.n_candidate_splits, is_linked=False)
     learn_batch(grove, 0, rows, labels, growth, model, state)
     nodes, boxes, tallies = (array.copy() for array in grove.tree(0))
     counts, *others = grove.contests_of(0)

@@ -25,19 +25,18 @@ from ..arrays.grove import Grove
 from ..arrays.kernel import borrowing_kernel, inner_kernel, kernel, wide
 from ..arrays.tree import NO_CHILD, NO_ROW, Tree, give_back_pair
 from ..arrays.vector import padded_width
-from ..labels.model import LabelModel, set_all_nodes
+from ..labels.model import LabelModel
 from ..labels.tallies import add_row, merge_tallies
 from . import Growth
 from .contest import (
+    Moves,
     count_redrawn,
     count_rows,
-    cuts_box,
     decide,
     lengthen_time,
     redraw_in_smaller_box,
 )
 from .cuts import CutRule, cut_rule
-from .join import list_parents_first
 from .rebuild import (
     LivingTree,
     Workshop,
@@ -46,6 +45,7 @@ from .rebuild import (
     gather_rows,
     rebuild_children,
     rebuild_node,
+    set_again,
 )
 from .sample import partition
 
@@ -58,20 +58,27 @@ class Leaving(NamedTuple):
     is_leaving: NDArray[np.bool_]
     """By row, whether it leaves."""
     moved: NDArray[np.int32]
-    """Rows that stay and get other numbers."""
+    """Rows that stay and get other numbers: the highest ones, in ascending order."""
     to: NDArray[np.int32]
     """Their new numbers."""
+    is_done: NDArray[np.bool_]
+    """By tree, whether they have left it. Such trees stay as they are."""
 
 
-def leaving_of(numbers: NDArray[np.int64], n_rows: int) -> Leaving:
+def leaving_of(numbers: NDArray[np.int64], n_rows: int, n_trees: int) -> Leaving:
     """Return what it means that some of the rows leave."""
+    numbers = np.unique(numbers)
     is_leaving = np.zeros(n_rows, dtype=np.bool_)
     is_leaving[numbers] = True
     n_after = n_rows - len(numbers)
-    free = np.flatnonzero(is_leaving[:n_after])
+    free = numbers[numbers < n_after]
     moved = n_after + np.flatnonzero(~is_leaving[n_after:])
     return Leaving(
-        numbers.astype(np.int32), is_leaving, moved.astype(np.int32), free.astype(np.int32)
+        numbers.astype(np.int32),
+        is_leaving,
+        moved.astype(np.int32),
+        free.astype(np.int32),
+        np.zeros(n_trees, dtype=np.bool_),
     )
 
 
@@ -92,12 +99,16 @@ class Losses(NamedTuple):
     """How many of the nodes that follow are in the subtree of this one, with itself."""
     extent: NDArray[np.float64]
     """The extent of the box before."""
+    has_moved: NDArray[np.bool_]
+    """Whether the time of the node, or of one above it, has changed."""
     kept: NDArray[np.int32]
-    """Those that are still in the tree at the end."""
+    """The places of those whose children are to be summed up."""
+    is_renumbered: NDArray[np.bool_]
+    """By place in ``Leaving.moved``, whether the row has its new number in the tree."""
 
 
 @kernel
-def _allocate_losses(n_rows: int, n_features: int, most_met: int) -> Losses:
+def _allocate_losses(n_rows: int, n_features: int, most_met: int, n_moved: int) -> Losses:
     return Losses(
         np.empty((n_rows, padded_width(n_features)), dtype=np.float32),
         np.empty(n_rows, dtype=np.int32),
@@ -108,7 +119,9 @@ def _allocate_losses(n_rows: int, n_features: int, most_met: int) -> Losses:
         np.empty(most_met, dtype=np.int32),
         np.empty(most_met, dtype=np.int32),
         np.empty(most_met),
+        np.empty(most_met, dtype=np.bool_),
         np.empty(most_met, dtype=np.int32),
+        np.empty(n_moved, dtype=np.bool_),
     )
 
 
@@ -123,10 +136,10 @@ def leave_trees(
     model: LabelModel,
     random_states: NDArray[np.uint64],
 ) -> None:
-    """Let rows leave the trees from first to stop; one row at least must stay.
-
-    Trees that they have left already stay as they are.
-    """
+    """Let rows leave the trees from first to stop; one row at least must stay."""
+    if len(leaving.numbers) == 0:
+        leaving.is_done[first:stop] = True
+        return
     rule = cut_rule(growth, labels)
     leave = _leave_chosen_cuts if growth.n_candidate_splits > 1 else _leave_any_cuts
     leave(grove, first, stop, rows, labels, leaving, rule, growth, model, random_states)
@@ -145,17 +158,19 @@ def _leave_any_cuts(
     model: LabelModel,
     random_states: NDArray[np.uint64],
 ) -> None:
-    losses, workshop, _ = _allocate(grove, first, stop, rows, leaving, growth)
+    losses, workshop = _allocate(grove, first, stop, rows, leaving, growth)
     counts = np.empty(2, dtype=np.int64)
-    n_before = len(leaving.is_leaving)
     for number in range(first, stop):
-        if grove.tallies[number, 0].n_samples == n_before:
-            living = _living(grove, number, rows, labels, counts, rule, growth, model, random_states)
+        if not leaving.is_done[number]:
+            living = _living(
+                grove, number, rows, labels, counts, rule, growth, model, random_states
+            )
             n_met = _take_out(living, leaving, losses)
             _close_gaps(living, losses, n_met, workshop)
-            _renumber(living, leaving)
+            _renumber(living, leaving, losses)
             grove.sizes[number] = counts[0]
             grove.free_pairs[number] = counts[1]
+            leaving.is_done[number] = True
 
 
 @kernel
@@ -171,21 +186,20 @@ def _leave_chosen_cuts(
     model: LabelModel,
     random_states: NDArray[np.uint64],
 ) -> None:
-    losses, workshop, order = _allocate(grove, first, stop, rows, leaving, growth)
+    losses, workshop = _allocate(grove, first, stop, rows, leaving, growth)
     counts = np.empty(2, dtype=np.int64)
-    n_before = len(leaving.is_leaving)
     for number in range(first, stop):
-        if grove.tallies[number, 0].n_samples == n_before:
-            living = _living(grove, number, rows, labels, counts, rule, growth, model, random_states)
+        if not leaving.is_done[number]:
+            living = _living(
+                grove, number, rows, labels, counts, rule, growth, model, random_states
+            )
             n_met = _take_out(living, leaving, losses)
             _shrink_boxes(living, losses, n_met)
-            has_new_times = _decide_again(living, losses, n_met, workshop)
-            if has_new_times and model.uses_times():
-                n_nodes = list_parents_first(living.tree, workshop.waiting, order)
-                set_all_nodes(model, living.tree.nodes, living.tree.tallies, order[:n_nodes])
-            _renumber(living, leaving)
+            _decide_again(living, losses, n_met, workshop)
+            _renumber(living, leaving, losses)
             grove.sizes[number] = counts[0]
             grove.free_pairs[number] = counts[1]
+            leaving.is_done[number] = True
 
 
 @kernel
@@ -196,7 +210,7 @@ def _allocate(
     rows: NDArray[np.float32],
     leaving: Leaving,
     growth: Growth,
-) -> tuple[Losses, Workshop, NDArray[np.int32]]:
+) -> tuple[Losses, Workshop]:
     highest = wide(0)
     largest = wide(0)
     for number in range(first, stop):
@@ -205,9 +219,8 @@ def _allocate(
     n_rows, n_features = len(leaving.is_leaving), rows.shape[1]
     most_met = min(len(leaving.numbers) * (highest + 1), largest)
     return (
-        _allocate_losses(len(leaving.numbers), n_features, most_met),
+        _allocate_losses(len(leaving.numbers), n_features, most_met, len(leaving.moved)),
         allocate_workshop(n_rows, n_features, growth.n_candidate_splits),
-        np.empty(2 * n_rows, dtype=np.int32),
     )
 
 
@@ -244,7 +257,7 @@ def _take_out(living: LivingTree, leaving: Leaving, losses: Losses) -> int:
     """Take the rows out of their leaves; return how many nodes lose rows."""
     tree, _, _, _, _, all_rows, _, _, _, _ = living
     nodes, boxes, _ = tree
-    rows, numbers, waiting, met, starts, stops, aboves, n_below, extents, _ = losses
+    rows, numbers, waiting, met, starts, stops, aboves, n_below, extents, _, _, _ = losses
     n_rows = len(leaving.numbers)
     for i in range(n_rows):
         numbers[i] = leaving.numbers[i]
@@ -290,7 +303,7 @@ def _take_out(living: LivingTree, leaving: Leaving, losses: Losses) -> int:
 @borrowing_kernel
 def _leave_leaf(living: LivingTree, is_leaving: NDArray[np.bool_], node: int) -> None:
     """Set list, tally and box of a leaf from the rows that stay in it."""
-    tree, _, _, next_row, _, all_rows, labels, _, _, _ = living
+    tree, _, _, next_row, _, _, _, _, _, _ = living
     _, _, tallies = tree
     row = tallies[node].first_row
     stays = wide(NO_ROW)
@@ -341,22 +354,20 @@ def _shrink_boxes(living: LivingTree, losses: Losses, n_met: int) -> None:
 
 
 @borrowing_kernel
-def _decide_again(
-    living: LivingTree, losses: Losses, n_met: int, workshop: Workshop
-) -> bool:
-    """Let the contests of all nodes that lose rows be decided anew, from the root down.
-
-    Return whether times have changed.
-    """
+def _decide_again(living: LivingTree, losses: Losses, n_met: int, workshop: Workshop) -> None:
+    """Let the contests of all nodes that lose rows be decided anew, from the root down."""
     tree, _, _, _, _, _, _, _, growth, model = living
     nodes, boxes, tallies = tree
     n_kept = wide(0)
-    has_new_times = False
     e = wide(0)
     while e < n_met:
         node = wide(losses.node[e])
         above = wide(losses.above[e])
         n_below = wide(losses.n_below[e])
+        if nodes[node].left_child == NO_CHILD:  # stays a leaf, and has its rows already
+            model.set_node(nodes, tallies, node)
+            e += 1
+            continue
         n_rows = wide(tallies[node].n_samples)
         has_contest = tallies[node].contest != NO_CONTEST
         too_few = n_rows < max(FEWEST_ROWS, growth.min_samples_split)
@@ -366,18 +377,24 @@ def _decide_again(
             rebuild_node(living, workshop, node, n_rows, start_time)
             e += n_below
             continue
-        stay, is_later = _shrink_node(living, losses, workshop, e, node, n_rows)
-        has_new_times |= is_later
+        stay, has_moved = _shrink_node(living, losses, workshop, e, node, n_rows)
+        losses.has_moved[e] = has_moved or (above >= 0 and losses.has_moved[above])
         if not stay:
             gather_rows(living, workshop, node)
             rebuild_children(living, workshop, node, n_rows)
-        losses.kept[n_kept] = node
+        losses.kept[n_kept] = e
         n_kept += 1
         e += 1 if stay else n_below
     for i in range(n_kept - 1, -1, -1):
-        merge_tallies(nodes, tallies, losses.kept[i])
-        model.set_node(nodes, tallies, wide(losses.kept[i]))
-    return has_new_times
+        e = wide(losses.kept[i])
+        node = wide(losses.node[e])
+        above = wide(losses.above[e])
+        merge_tallies(nodes, tallies, node)
+        is_first = losses.has_moved[e] and not (above >= 0 and losses.has_moved[above])
+        if is_first and model.uses_times():
+            set_again(living, workshop, node)
+        else:
+            model.set_node(nodes, tallies, node)
 
 
 @borrowing_kernel
@@ -386,30 +403,29 @@ def _shrink_node(
 ) -> tuple[bool, bool]:
     """Let rows leave the contest of a node; return whether its children stay.
 
-    Return also whether times have changed.
+    Return also whether its time has changed.
     """
     tree, _, contests, _, random_state, _, _, rule, _, _ = living
-    nodes, boxes, tallies = tree
+    _, boxes, tallies = tree
     place = wide(tallies[node].contest)
     start, stop = wide(losses.start[e]), wide(losses.stop[e])
     count_rows(contests, place, rule, losses.rows, losses.numbers, start, stop, -1)
     extent = total_extent(boxes, node)
-    is_there, has_new_times = True, False
+    has_moved = False
     if extent < losses.extent[e]:
-        has_new_times = lengthen_time(
-            random_state, tree, node, losses.extent[e], extent, workshop.waiting
-        )
-        is_there = cuts_box(boxes, node, wide(nodes[node].split_feature), nodes[node].threshold)
-        if redraw_in_smaller_box(random_state, tree, contests, node, extent) > 0:
-            gather_rows(living, workshop, node)
-            count_redrawn(contests, place, rule, workshop.rows, workshop.numbers, n_rows)
-    return decide(tree, contests, node, n_rows, is_there), has_new_times
+        moves = Moves(workshop.waiting, workshop.times)
+        has_moved = lengthen_time(random_state, tree, node, losses.extent[e], extent, moves)
+    # Also where the extent is the same: what a short side loses may be lost in rounding.
+    if redraw_in_smaller_box(random_state, tree, contests, node, extent) > 0:
+        gather_rows(living, workshop, node)
+        count_redrawn(contests, place, rule, workshop.rows, workshop.numbers, n_rows)
+    return decide(tree, contests, node, n_rows), has_moved
 
 
 @borrowing_kernel
 def _close_gaps(living: LivingTree, losses: Losses, n_met: int, workshop: Workshop) -> None:
     """Remove cuts that separate nothing any more, and those of nodes with too few rows."""
-    tree, counts, _, next_row, _, _, _, _, growth, model = living
+    tree, _, _, next_row, _, _, _, _, growth, model = living
     nodes, boxes, tallies = tree
     for e in range(n_met - 1, -1, -1):  # children before parents
         node = wide(losses.node[e])
@@ -453,23 +469,53 @@ def _replace_by_child(living: LivingTree, workshop: Workshop, node: int, child: 
 
 
 @borrowing_kernel
-def _renumber(living: LivingTree, leaving: Leaving) -> None:
-    """Give rows with the highest numbers those that are free."""
+def _renumber(living: LivingTree, leaving: Leaving, losses: Losses) -> None:
+    """Give rows with the highest numbers those that are free.
+
+    All rows of a leaf are renumbered together: it may have many, if they are equal.
+    """
     tree, _, _, next_row, _, rows, _, _, _, _ = living
     nodes, _, tallies = tree
-    for i in range(len(leaving.moved)):
-        old, new = wide(leaving.moved[i]), wide(leaving.to[i])
+    moved, to = leaving.moved, leaving.to
+    is_renumbered = losses.is_renumbered
+    n_after = len(leaving.is_leaving) - len(leaving.numbers)
+    for i in range(len(moved)):
+        is_renumbered[i] = False
+    for i in range(len(moved)):
+        if is_renumbered[i]:
+            continue
         node = wide(0)
         while nodes[node].left_child != NO_CHILD:
             record = nodes[node]
-            goes_right = rows[old, record.split_feature] > record.threshold
+            goes_right = rows[moved[i], record.split_feature] > record.threshold
             node = wide(record.left_child) + goes_right
-        if tallies[node].first_row == old:
-            tallies[node].first_row = new
+        row = wide(tallies[node].first_row)
+        before = wide(NO_ROW)
+        while row != NO_ROW:
+            following = wide(next_row[row])
+            number = row
+            if row >= n_after:
+                place = _place_of(moved, row)
+                is_renumbered[place] = True
+                number = wide(to[place])
+                next_row[row] = NO_ROW
+                next_row[number] = following
+            if before == NO_ROW:
+                tallies[node].first_row = number
+            else:
+                next_row[before] = number
+            before = number
+            row = following
+
+
+@inner_kernel
+def _place_of(ascending: NDArray[np.int32], row: int) -> int:
+    """Return where a number stands."""
+    low, high = wide(0), wide(len(ascending))
+    while high - low > 1:
+        middle = (low + high) // 2
+        if ascending[middle] <= row:
+            low = middle
         else:
-            row = wide(tallies[node].first_row)
-            while next_row[row] != old:
-                row = wide(next_row[row])
-            next_row[row] = new
-        next_row[new] = next_row[old]
-        next_row[old] = NO_ROW
+            high = middle
+    return low

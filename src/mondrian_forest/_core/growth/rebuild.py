@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,13 +10,12 @@ from numpy.typing import NDArray
 from ..arrays.boxes import bounding_box, copy_box
 from ..arrays.contests import NO_CONTEST, Contests, give_back_contest
 from ..arrays.grove import link_rows
-from ..arrays.kernel import AHEAD, borrowing_kernel, inner_kernel, kernel, prefetch, wide
+from ..arrays.kernel import borrowing_kernel, inner_kernel, kernel, prefetch, wide
 from ..arrays.tree import NO_CHILD, NO_ROW, NODE, TALLY, Tree, give_back_pair, take_pair
 from ..arrays.vector import padded_width
-from ..labels.model import LabelModel
+from ..labels.model import LabelModel, set_all_nodes
 from ..labels.tallies import order_labels, tally_labels
 from . import Growth
-from .cuts import BestCut
 from .sample import Scratch, allocate_scratch, divide, sample_block
 
 
@@ -33,7 +32,8 @@ class LivingTree(NamedTuple):
     random_state: NDArray[np.uint64]
     rows: NDArray[np.float32]
     labels: NDArray[np.float64]
-    rule: BestCut
+    rule: Any
+    """Of type ``CutRule``: ``BestCut`` where nodes may have contests."""
     growth: Growth
     model: LabelModel
 
@@ -53,6 +53,10 @@ class Workshop(NamedTuple):
     """By node of the new subtree: its number in the tree."""
     waiting: NDArray[np.int32]
     """Nodes that are still to be visited."""
+    times: NDArray[np.float64]
+    """Times that they are to have."""
+    order: NDArray[np.int32]
+    """Nodes, parents before children."""
     scratch: Scratch
 
 
@@ -71,6 +75,8 @@ def allocate_workshop(n_rows: int, n_features: int, n_candidates: int) -> Worksh
         ),
         np.empty(n_nodes, dtype=np.int32),
         np.empty(n_rows + 2, dtype=np.int32),
+        np.empty(n_rows + 2),
+        np.empty(n_nodes, dtype=np.int32),
         allocate_scratch(n_candidates, n_features, n_rows),
     )
 
@@ -97,14 +103,12 @@ def rebuild_children(living: LivingTree, workshop: Workshop, node: int, n_rows: 
     """
     tree, counts, _, _, _, _, _, _, _, _ = living
     nodes, boxes, tallies = tree
-    rows, numbers, _, _, _, _, scratch = workshop
+    rows, numbers, _, _, _, _, _, _, scratch = workshop
     clear_below(living, workshop, node)
     record = nodes[node]
     left = take_pair(tallies, counts)
     feature = wide(record.split_feature)
-    middle = divide(
-        rows, numbers, 0, n_rows, feature, record.threshold, boxes, left, scratch.sides
-    )
+    middle = divide(rows, numbers, 0, n_rows, feature, record.threshold, boxes, left, scratch.sides)
     record.left_child = left
     for side in range(2):
         start = middle if side == 1 else wide(0)
@@ -117,7 +121,7 @@ def gather_rows(living: LivingTree, workshop: Workshop, node: int) -> int:
     """Copy the rows of a subtree into the workshop; return their number."""
     tree, _, _, next_row, _, all_rows, labels, _, _, _ = living
     nodes, _, tallies = tree
-    rows, numbers, _, _, _, waiting, _ = workshop
+    rows, numbers, _, _, _, waiting, _, _, _ = workshop
     waiting[0] = node
     n_waiting = 1
     n_rows = wide(0)
@@ -183,7 +187,7 @@ def _sample_in_place(
     """Sample some rows of the workshop; the result takes the place of a node, which has its box."""
     tree, counts, contests, next_row, random_state, _, labels, rule, growth, model = living
     all_nodes, all_boxes, all_tallies = tree
-    all_rows, all_numbers, ordered, new, place, _, scratch = workshop
+    all_rows, all_numbers, ordered, new, place, _, _, _, scratch = workshop
     nodes, boxes, tallies = new
     rows, numbers = all_rows[start:stop], all_numbers[start:stop]
     copy_box(all_boxes, root, boxes, 0)
@@ -208,3 +212,25 @@ def _sample_in_place(
         all_nodes[place[node]] = nodes[node]
         copy_box(boxes, node, all_boxes, place[node])
         all_tallies[place[node]] = tallies[node]
+
+
+@borrowing_kernel
+def set_again(living: LivingTree, workshop: Workshop, node: int) -> None:
+    """Set what the label model says of a node and of all below it, whose times have changed."""
+    tree, _, _, _, _, _, _, _, _, model = living
+    nodes, _, tallies = tree
+    waiting, order = workshop.waiting, workshop.order
+    waiting[0] = node
+    n_waiting = 1
+    n_found = wide(0)
+    while n_waiting > 0:
+        n_waiting -= 1
+        here = wide(waiting[n_waiting])
+        order[n_found] = here
+        n_found += 1
+        left = nodes[here].left_child
+        if left != NO_CHILD:
+            waiting[n_waiting] = left + 1
+            waiting[n_waiting + 1] = left
+            n_waiting += 2
+    set_all_nodes(model, nodes, tallies, order[:n_found])

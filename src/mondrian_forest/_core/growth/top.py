@@ -340,9 +340,7 @@ def grow_subtree(
     n_features = room.boxes.shape[2]
     bounding_box(rows, 0, len(rows), room.boxes, 0)
     rule = cut_rule(growth, labels)
-    size = sample_alone(
-        rows, order, rule, start_time, growth, random_state, room, NO_CONTESTS
-    )
+    size = sample_alone(rows, order, rule, start_time, growth, random_state, room, NO_CONTESTS)
     ordered = np.empty(len(rows))
     order_labels(labels, order, ordered)
     tally_labels(room.nodes, room.tallies, ordered, 0, size)

@@ -48,6 +48,8 @@ RECORD = np.dtype(
         [
             # The standard deviation of the prediction.
             ("deviation", np.float64),
+            # How many rows had been learned before the row.
+            ("arrival", np.float64),
             # The novelty of the row, and the number of rows in the trees.
             ("novelty", np.float64),
             ("n_samples", np.float64),
