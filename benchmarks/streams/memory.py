@@ -54,7 +54,7 @@ def for_ever(name: str, options: dict[str, Any], n_rows: int, chunk: int) -> Tab
             "rows held",
             "resident, MB",
             "peak, MB",
-            "arrays in use, MB",
+            "arrays, with free places, MB",
             "microseconds per row since the last line",
         ],
         note=f"{options['n_estimators']} trees, 8 uniform features, chunks of {chunk:,}, "

@@ -106,6 +106,10 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
         the latest ones. "random": it keeps a uniform sample of all rows learned. "change": as
         "oldest"; and when the errors of a stream rise, by ADWIN's test, the forest is fitted anew
         to the rows since, with ``max_rows`` or without.
+    cut_tolerance : float, default=0.0
+        How much better, as a share, another candidate cut must separate the labels before a node is
+        cut there instead, as rows are learned and forgotten. With 0.0, trees have the law of a fit.
+        With 0.05, they do not, and single rows are learned faster.
 
     Attributes
     ----------
@@ -152,9 +156,10 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
 
     Threads may share a forest. Predictions, ``save``, pickling and copying see it as it was before
     or after a call of ``fit``, ``partial_fit``, ``forget`` or ``freeze`` in another thread, never in
-    between. Calls that change it take turns. An error or an interrupt leaves the forest as before the call,
-    or as after it; ``n_samples_seen_`` tells which. ``trees_`` are views: they change when rows are
-    learned. Parameters must not be set while another thread uses the forest.
+    between. Calls that change it take turns. An error or an interrupt leaves the forest as before
+    the call, or as after it; ``n_samples_seen_`` and ``n_rows_`` tell which. ``trees_`` may be
+    views, which change when rows are learned. Parameters must not be set while another thread uses
+    the forest.
 
     References
     ----------
@@ -188,6 +193,7 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
         feature_range: tuple[ArrayLike, ArrayLike] | None = None,
         max_rows: int | None = None,
         forgetting: str = "oldest",
+        cut_tolerance: float = 0.0,
         n_jobs: int | None = None,
         random_state: Any = None,
     ) -> None:
@@ -202,6 +208,7 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
         self.feature_range = feature_range
         self.max_rows = max_rows
         self.forgetting = forgetting
+        self.cut_tolerance = cut_tolerance
         self.n_jobs = n_jobs
         self.random_state = random_state
 

@@ -316,7 +316,7 @@ def test_random_damage_is_refused_or_leaves_a_detector_that_works():
 
 
 def monitor_after(n_values, seed=0):
-    monitor = Monitor(ChangeDetector(), 0.7)
+    monitor = Monitor(ChangeDetector(), 0.7, n_before=50)
     for errors in np.split(shifting(seed, n_values), n_values // 50):
         monitor, _ = monitor.seen(errors)
     return monitor
@@ -337,14 +337,14 @@ def test_a_monitor_of_any_scale_counts_without_overflow(scale):
 def test_a_monitor_remembers_where_errors_rose():
     random = np.random.default_rng(0)
     sizes = np.repeat([1.0, 0.2, 1.5, 0.3], 2000)  # falls at 2000 and 6000, rises at 4000
-    monitor, found = Monitor(ChangeDetector(), 4.0), []
+    monitor, found = Monitor(ChangeDetector(), 4.0, n_before=70), []
     errors = sizes * random.normal(size=len(sizes))
     for start in range(0, len(errors), 50):
         monitor, n_since = monitor.seen(errors[start : start + 50])
         if n_since is not None:
-            found.append(start + 50 - n_since)
+            found.append(70 + start + 50 - n_since)
     assert list(monitor.changes) == found
-    assert abs(found[-1] - 4000) < 100
+    assert abs(found[-1] - 4070) < 100
 
 
 def test_a_monitor_forgets_all_but_the_latest_thousand_changes():
@@ -376,14 +376,19 @@ def test_a_monitor_that_was_stored_goes_on_as_before():
         (1, np.nan),
         (1, 0.5),
         (1, -1.0),
-        (1, 1e6),
+        (1, 1e6),  # more rows before than before a change
+        (2, np.nan),
+        (2, 0.5),
         (2, -1.0),
-        (2, 2999.0),  # changes that are not in order
+        (2, 1e6),
+        (3, -1.0),
+        (3, 49.0),  # before the first row that was seen
+        (3, 2999.0),  # changes that are not in order
     ],
 )
 def test_an_array_of_no_monitor_is_refused(place, value):
     array = monitor_after(3000).to_array()
-    assert array[1] > 1
+    assert array[2] > 1
     array[place] = value
     with pytest.raises(ValueError, match=r"monitor|change detector"):
         Monitor.from_array(array)
@@ -402,9 +407,9 @@ def test_more_changes_than_a_monitor_remembers_are_refused():
 
 def test_a_change_that_is_still_to_come_is_refused():
     detector = stored()
-    assert Monitor.from_array(np.concatenate([[1.0, 1.0, 100.0], detector])).changes == (100,)
+    assert Monitor.from_array(np.concatenate([[1.0, 7.0, 1.0, 107.0], detector])).changes == (107,)
     with pytest.raises(ValueError, match="among the rows seen"):
-        Monitor.from_array(np.concatenate([[1.0, 1.0, 101.0], detector]))
+        Monitor.from_array(np.concatenate([[1.0, 7.0, 1.0, 108.0], detector]))
 
 
 @pytest.mark.parametrize("array", [np.zeros(0), np.ones(1), np.ones((3, 3)), np.ones(2)])

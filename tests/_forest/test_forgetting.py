@@ -205,7 +205,7 @@ def test_hyperparameters_found_by_evidence_are_found_again():
     assert_whole(model)
 
 
-def law_of(forest, n_features=3):
+def law_of(forest):
     """Return what forests of one law have in common, an array over the trees for each."""
     roots = [tree.nodes[0] for tree in forest.trees_]
     return {

@@ -41,18 +41,6 @@ def test_a_feature_of_weight_zero_is_everywhere_at_zero():
     np.testing.assert_array_equal(scaling.apply(1e6 * X)[:, 1], 0.0)
 
 
-def test_other_weights_give_the_coordinates_of_a_fresh_scaling():
-    X = table()
-    scaling = scaling_of(X, robust=True)
-    weights = np.array([2.0, 0.25, 0.75])
-    room = np.zeros((600, 3), np.float32)
-    room[:500] = scaling.apply(X)
-    changed, rows = scaling.reweighed(weights, room, 500)
-    np.testing.assert_array_equal(changed.weights, weights)
-    np.testing.assert_allclose(rows[:500], changed.apply(X), rtol=2e-6, atol=1e-6)
-    assert rows.shape == room.shape
-
-
 def test_a_wider_range_gives_the_coordinates_of_a_fresh_scaling():
     X = table()
     scaling = scaling_of(X, robust=False)

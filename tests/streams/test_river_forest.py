@@ -141,13 +141,17 @@ def test_a_feature_that_appears_early_counts_with_all_rows(many):
 
 
 def test_values_before_a_feature_appears_are_its_mean_after():
-    model = RiverForest(seed=0, **SMALL)
+    settings = SMALL | {"min_samples_split": 2}
+    model = RiverForest(seed=0, **settings)
     model.learn_one({"a": 1.0}, 0.0)
     model.learn_one({"a": 2.0, "b": 4.0}, 1.0)
-    model.learn_one({"a": 3.0}, 2.0)
-    expected = MondrianForestRegressor(random_state=0, **SMALL)
-    expected.fit([[1.0, 4.0], [2.0, 4.0]], [0.0, 1.0]).partial_fit([[3.0, 4.0]], [2.0])
-    assert model.predict_one({"a": 2.5, "b": 4.0}) == expected.predict([[2.5, 4.0]])[0]
+    model.learn_one({"a": 3.0, "b": 8.0}, 2.0)
+    model.learn_one({"a": 4.0}, 2.0)
+    expected = MondrianForestRegressor(random_state=0, **settings)
+    expected.fit([[1.0, 4.0], [2.0, 4.0]], [0.0, 1.0])
+    expected.partial_fit([[3.0, 8.0]], [2.0]).partial_fit([[4.0, 6.0]], [2.0])
+    for a, b in [(2.5, 4.0), (4.0, 6.0), (4.0, 0.0)]:
+        assert model.predict_one({"a": a, "b": b}) == expected.predict([[a, b]])[0]
 
 
 @pytest.mark.parametrize("missing", [{}, {"b": None}, {"b": np.nan}])
@@ -190,21 +194,23 @@ def test_rows_are_kept_only_until_features_are_settled():
     assert learned(200)._first is None
 
 
-def test_rows_without_features_wait_for_the_first_feature():
+@pytest.mark.parametrize("n_pairs", [1, 120])
+def test_rows_without_features_wait_for_the_first_feature(n_pairs):
     model = RiverForest(seed=0, **SMALL)
-    model.learn_one({}, 4.0)
-    model.learn_one({}, 6.0)
+    for _ in range(n_pairs):
+        model.learn_one({}, 4.0)
+        model.learn_one({}, 6.0)
     assert model.forest is None
     assert model.predict_one({"a": 1.0}) == 5.0
     model.learn_one({"a": 1.0}, 7.0)
-    assert model.forest.n_samples_seen_ == 3
+    assert model.forest.n_samples_seen_ == 2 * n_pairs + 1
 
 
 def test_names_of_any_type_are_features():
     model = RiverForest(seed=0, **SMALL)
     for number in range(10):
         model.learn_one({1: number, "1": 2.0, ("a", 2): True}, number)
-    assert set(model.features) == {1, "1", ("a", 2)}
+    assert model.features == (("a", 2), 1, "1")
 
 
 @pytest.mark.parametrize("value", ["red", [1.0], dt.datetime(2020, 1, 1), 10**400, {}])

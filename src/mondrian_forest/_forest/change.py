@@ -251,7 +251,9 @@ class Monitor(NamedTuple):
     scale: float
     """Errors of this size, or larger ones, count as 1. It is positive."""
     changes: tuple[int, ...] = ()
-    """How many rows the detector had seen before each change."""
+    """How many rows had been learned before each change."""
+    n_before: int = 0
+    """How many rows had been learned before the first that the detector sees."""
 
     def seen(self, errors: NDArray[np.float64]) -> tuple[Monitor, int | None]:
         """Take the errors of rows; return also how many rows there are since a change, if any."""
@@ -260,13 +262,17 @@ class Monitor(NamedTuple):
         detector, n_since = self.detector.seen(values)
         changes = self.changes
         if n_since is not None:
-            changes = (*changes, detector.n_seen - n_since)[-_MOST_CHANGES:]
-        return Monitor(detector, self.scale, changes), n_since
+            change = self.n_before + detector.n_seen - n_since
+            changes = (*changes, change)[-_MOST_CHANGES:]
+        return self._replace(detector=detector, changes=changes), n_since
 
     def to_array(self) -> NDArray[np.float64]:
-        """Return all of the monitor as numbers: scale, number of changes, these, the detector."""
-        head = np.array([self.scale, len(self.changes), *self.changes], dtype=np.float64)
-        return np.concatenate((head, self.detector.to_array()))
+        """Return all of the monitor as numbers.
+
+        The scale, the number of rows before, the number of changes, these, and the detector.
+        """
+        head = [self.scale, self.n_before, len(self.changes), *self.changes]
+        return np.concatenate((np.array(head, dtype=np.float64), self.detector.to_array()))
 
     @classmethod
     def from_array(cls, array: NDArray[np.float64]) -> Monitor:
@@ -274,18 +280,20 @@ class Monitor(NamedTuple):
 
         Raises a ValueError for an array that no monitor can have made.
         """
-        if array.dtype != np.float64 or array.ndim != 1 or len(array) < 2:
-            raise ValueError("a monitor is at least 2 float64 numbers in a row.")
-        scale, n_changes = array[0].item(), _as_count(array[1].item())
+        if array.dtype != np.float64 or array.ndim != 1 or len(array) < 3:
+            raise ValueError("a monitor is at least 3 float64 numbers in a row.")
+        scale, *counts = array[:3].tolist()
+        n_before, n_changes = map(_as_count, counts)
         if not 0.0 < scale < math.inf:
             raise ValueError(f"the scale of a monitor must be a positive number, got {scale!r}.")
         if n_changes > _MOST_CHANGES:
             raise ValueError(f"a monitor has up to {_MOST_CHANGES} changes, got {n_changes}.")
-        changes = tuple(_as_count(number) for number in array[2 : 2 + n_changes].tolist())
-        detector = ChangeDetector.from_array(array[2 + n_changes :])
-        if list(changes) != sorted(changes) or (changes and changes[-1] > detector.n_seen):
+        changes = tuple(_as_count(number) for number in array[3 : 3 + n_changes].tolist())
+        detector = ChangeDetector.from_array(array[3 + n_changes :])
+        in_order = (n_before, *changes, n_before + detector.n_seen)
+        if list(in_order) != sorted(in_order):
             raise ValueError("the changes of a monitor must be in order, among the rows seen.")
-        return cls(detector, scale, changes)
+        return cls(detector, scale, changes, n_before)
 
 
 def _add(rows: list[list[Bucket]], value: float) -> None:

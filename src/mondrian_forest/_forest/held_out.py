@@ -35,8 +35,9 @@ FEW = 0.05
 sampled anew, which takes no longer then. With cuts that look at the labels, errors are 2 or 3%
 smaller (a fifth of the rows held out), since all rows take part in the choice of cuts."""
 EVERY = 32
-"""In a stream, one row in 32 is predicted before it is learned, to keep the spread current. At its
-start there are more: one row in eight for each such row that is on record."""
+"""In a stream, one row in 32 is predicted before it is learned, to keep the spread current."""
+FEW_SEEN = 300
+"""Until 300 rows have been learned, every row is; until 600 every second one, and so on."""
 _BLOCK = 64
 """Rows that a thread measures at a time."""
 
@@ -67,9 +68,9 @@ def hold_out_more(n_rows: int, n_held: int, random: np.random.Generator) -> list
     return np.split(free, n_turns) if n_turns > 0 else []
 
 
-def scored_rows(n_recorded: int, n_seen: int, n_new: int) -> NDArray[np.int64]:
+def scored_rows(n_seen: int, n_new: int) -> NDArray[np.int64]:
     """Return which of the new rows of a stream are predicted before they are learned."""
-    every = min(max(n_recorded // 8, 1), EVERY)
+    every = min(max(n_seen // FEW_SEEN, 1), EVERY)
     return np.arange(-n_seen % every, n_new, every)
 
 

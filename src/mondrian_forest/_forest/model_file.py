@@ -177,8 +177,8 @@ def _pack(state: ForestState) -> tuple[dict[str, Any], Arrays]:
         "blend": None if state.spread.blend is None else list(state.spread.blend),
         "resolution": state.resolution,
         "review_at": state.review_at,
-        "tried_at": state.tried_at,
-        "n_rows_tried": state.n_rows_tried,
+        "fitted_at": state.fitted_at,
+        "n_rows_fitted": state.n_rows_fitted,
         "has_rescaled": state.has_rescaled,
         "is_linked": grove.is_linked,
         "n_rows": state.n_rows,
@@ -265,8 +265,8 @@ def _unpack(header: dict[str, Any], arrays: Arrays, *, mapped: bool) -> ForestSt
         seen_range=(arrays["seen_range"][0], arrays["seen_range"][1]),
         spread_record=from_columns(arrays["spread_record"]),
         review_at=count(header["review_at"]),
-        tried_at=count(header["tried_at"]),
-        n_rows_tried=count(header["n_rows_tried"]),
+        fitted_at=count(header["fitted_at"]),
+        n_rows_fitted=count(header["n_rows_fitted"]),
         has_rescaled=header["has_rescaled"] is True,
         log_likelihoods=likelihoods if len(likelihoods) > 0 else None,
         is_mapped=mapped,
@@ -336,8 +336,13 @@ def _check_values(arrays: Arrays, n_seen: int) -> None:
 
 
 def _unpack_growth(content: Any) -> Growth:
-    min_samples_split, n_candidate_splits, lifetime, origin, unit = content
-    require(isinstance(lifetime, float) and lifetime > 0.0, "the lifetime is out of range")
+    min_samples_split, n_candidate_splits, lifetime, origin, unit, tolerance = content
+    # With several candidates, the kernels that learn and forget know of no end.
+    is_known = isinstance(lifetime, float) and lifetime > 0.0
+    require(
+        is_known and (n_candidate_splits == 1 or lifetime == math.inf),
+        "the lifetime is out of range",
+    )
     require(n_candidate_splits <= MOST_CANDIDATES, "a number is out of range")
     return Growth(
         count(min_samples_split, 2),
@@ -345,6 +350,7 @@ def _unpack_growth(content: Any) -> Growth:
         lifetime,
         _number(origin),
         _number(unit, _POSITIVE),
+        _number(tolerance, 0.0),
     )
 
 

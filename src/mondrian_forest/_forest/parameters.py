@@ -32,6 +32,7 @@ class Parameters:
     feature_range: tuple[ArrayLike, ArrayLike] | None
     max_rows: int | None
     forgetting: str
+    cut_tolerance: float
     n_jobs: int | None
     random_state: Any
 
@@ -61,6 +62,7 @@ def parameters_of(forest: Any) -> Parameters:
         raise ValueError(
             f'forgetting must be "oldest", "random" or "change", got {forest.forgetting!r}.'
         )
+    check_number("cut_tolerance", forest.cut_tolerance, 0.0, 1.0)
     return Parameters(
         int(forest.n_estimators),
         None if isinstance(forest.min_samples_split, str) else int(forest.min_samples_split),
@@ -74,6 +76,7 @@ def parameters_of(forest: Any) -> Parameters:
         forest.feature_range,
         None if forest.max_rows is None else int(forest.max_rows),
         forest.forgetting,
+        float(forest.cut_tolerance),
         forest.n_jobs,
         forest.random_state,
     )

@@ -212,8 +212,8 @@ def fit(source: Source, parameters: Parameters, names: Any = None) -> ForestStat
         seen_range=seen.range,
         spread_record=record,
         review_at=review_at(moments.n_samples, moments.n_samples),
-        tried_at=moments.n_samples,
-        n_rows_tried=moments.n_samples,
+        fitted_at=moments.n_samples,
+        n_rows_fitted=moments.n_samples,
         has_rescaled=False,
     )
     state = source.join_held(state)
@@ -252,6 +252,7 @@ def _growth(parameters: Parameters, n_rows: int, n_features: int) -> Growth:
         min(smallest, 2**31 - 1),
         min(n_features if n_candidates is None else n_candidates, MOST_CANDIDATES),
         np.inf,
+        tolerance=parameters.cut_tolerance,
     )
 
 
@@ -276,17 +277,6 @@ def _fit_rows(
     rows: NDArray[np.float64], labels: NDArray[np.float64], parameters: Parameters
 ) -> ForestState:
     return fit(ArrayRows(rows, labels, parameters.n_jobs), parameters)
-
-
-def tried(
-    rows: NDArray[np.float64],
-    labels: NDArray[np.float64],
-    weights: NDArray[np.float64],
-    parameters: Parameters,
-    random: np.random.Generator,
-) -> Found:
-    """Return what small forests tell about the rows of a stream."""
-    return try_forests(rows, labels, weights, parameters, random, _fit_rows)
 
 
 class ArrayRows(Source):

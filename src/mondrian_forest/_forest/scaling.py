@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from .._core.arrays.memory import empty
-from .._core.features import FARTHEST, scale_rows, warp_rows
+from .._core.features import scale_rows, warp_rows
 
 LEVELS = np.array([0.01, *(step / 20 for step in range(1, 20)), 0.99])
 """Levels of the quantiles. Values outside of them do not affect the map."""
@@ -108,10 +108,6 @@ class Scaling:
         plain = (rows * self._finite_width + shifted_low) / unit
         return np.asarray(plain if self.warp is None else self.warp.invert(plain))
 
-    def unweighted(self, rows: NDArray[Any]) -> NDArray[np.float64]:
-        """Return coordinates before they are multiplied by weights, as float64."""
-        return np.asarray(rows / self.weights)
-
     def in_units_of_range(self, table: NDArray[Any]) -> NDArray[np.float64]:
         """Return rows in units of each feature's range, before weights."""
         if self.warp is not None:
@@ -121,15 +117,6 @@ class Scaling:
         size = 0.5 * high - 0.5 * low
         with np.errstate(over="ignore"):
             return np.asarray((0.5 * table - 0.5 * low) / np.where(size > 0.0, size, 1.0))
-
-    def reweighed(
-        self, weights: NDArray[np.float64], rows: NDArray[np.float32], n_rows: int
-    ) -> tuple[Scaling, NDArray[np.float32]]:
-        """Return the scaling with other weights, and the coordinates of the first ``n_rows``."""
-        moved = empty(rows.shape, np.float32)
-        known = rows[:n_rows] * (weights / self.weights)
-        np.clip(known, -FARTHEST, FARTHEST, out=moved[:n_rows])
-        return replace(self, weights=weights), moved
 
     def is_outgrown(self, seen: Range) -> bool:
         """Return whether rows span so much more than the range that it should be found again."""

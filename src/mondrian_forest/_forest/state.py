@@ -91,10 +91,10 @@ class ForestState:
     """What is known about rows that were predicted before they were learned."""
     review_at: int
     """The number of rows learned at which hyperparameters and scaling are reviewed."""
-    tried_at: int
-    """The number of rows learned when weights and pruning were learned."""
-    n_rows_tried: int
-    """The number of rows that the forest held then."""
+    fitted_at: int
+    """The number of rows learned when the forest was fitted, at first or again."""
+    n_rows_fitted: int
+    """The number of rows that it held then."""
     has_rescaled: bool
     """Whether the user has been told that the scaling was learned again."""
     log_likelihoods: NDArray[np.float64] | None = None

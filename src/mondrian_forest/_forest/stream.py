@@ -1,4 +1,4 @@
-"""Learning more rows: when to review, widen, reweigh, extend and refit a forest.
+"""Learning more rows: when to review, widen, extend and refit a forest.
 
 - Every call: some rows are predicted first, for the spread; and all of them, if the forest watches
   for changes. Rows and labels are stored, and then join the trees. Rows that are too many leave.
@@ -6,8 +6,8 @@
   the limits of the labels and the hyperparameters are estimated again. If range, warp or labels
   change, all trees are sampled anew.
 - When 50, 200, 800 and 3,200 rows are held, and whenever all rows have been replaced four times:
-  feature weights and pruning that are learned are learned again, and all trees are sampled anew.
-- When errors have risen, if the forest watches for that: it is fitted anew to the rows since.
+  a forest whose feature weights or pruning are learned is fitted again to the rows that it holds.
+- When errors have risen, if the forest watches for that: it is fitted to the rows since.
 """
 
 from __future__ import annotations
@@ -21,11 +21,10 @@ from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
 from .._core.arrays.memory import enlarge
-from .._core.labels import Pruned
 from .._core.labels.model import Summary
 from .._core.moments import Moments, merge_samples, remove_samples
 from .change import ChangeDetector, Monitor
-from .forgetting import MANY, exchange, first_rows, without
+from .forgetting import MANY, Exchange, exchange, first_rows, without
 from .held_out import FEWEST_ROWS, HeldOut, learn_from_held_out, scored_rows
 from .intake import Survey, label_moments, resolution_of
 from .label_limits import learn_limits, warn_of_limits
@@ -33,7 +32,7 @@ from .parameters import CHANGE, Parameters
 from .posteriors import Posterior, posterior_for
 from .predict import predict_mean_of_trees
 from .pruning import COIN
-from .recipe import ArrayRows, fit, review_at, tried
+from .recipe import ArrayRows, fit, review_at
 from .scaling import WIDEST
 from .state import ForestState
 from .trees import (
@@ -45,14 +44,13 @@ from .trees import (
     with_most_evidence,
     with_own_trees,
 )
-from .trials import asks_for_trials, learns_pruning
-from .weights import MOST_ROWS as MOST_TRIAL_ROWS
+from .trials import asks_for_trials
 
-_TRIALS_AT = (50, 200, 800, 3200)
-"""Numbers of rows at which feature weights and pruning are learned again. The next one would exceed
-the number of rows that they are learned from."""
+_FITS_AT = (50, 200, 800, 3200)
+"""Numbers of rows at which a forest whose feature weights or pruning are learned is fitted again.
+The next one would exceed the number of rows that these are learned from."""
 _TURNOVERS = 4
-"""They are learned again, too, when so many times the rows have been learned since."""
+"""It is fitted again, too, when so many times the rows have been learned since."""
 _LOGGER = logging.getLogger("mondrian_forest")
 
 
@@ -93,7 +91,7 @@ def _renumbered(state: ForestState, arrivals: NDArray[np.int64], n_seen: int) ->
         spread_record=record,
         n_seen=n_seen,
         review_at=review_at(n_seen, state.n_rows),
-        tried_at=n_seen,
+        fitted_at=n_seen,
     )
 
 
@@ -110,29 +108,27 @@ def learn(
     a survey has found in the rows.
     """
     n_jobs = parameters.n_jobs
+    n_seen = state.n_seen + len(labels)
+    if parameters.forgetting == CHANGE:
+        state, n_since = _watched(state, table, labels, n_jobs)
+        if n_since is not None:
+            return _fitted_since(state, parameters, table, labels, n_since)
+    rows = exchange(state, parameters, len(labels))
+    if _must_fit_again(state, parameters, rows, len(labels)):
+        return _fitted_again(state, parameters, table, labels, rows)
     limited = state.label_limits.apply(labels)
     if limited is not labels:
         warn_of_limits(state.label_limits)
     learned = limited if state.trend is None else state.trend.residuals(table, limited)
-    n_since = None
-    if parameters.forgetting == CHANGE:
-        state, n_since = _watched(state, table, labels, n_jobs)
-    if parameters.spread is None and n_since is None:
+    if parameters.spread is None:
         state = _with_current_spread(state, table, learned, n_jobs)
-    if n_since is not None:
-        return _fitted_since(state, parameters, table, labels, n_since)
-    rows = exchange(state, parameters, len(labels))
-    n_seen = state.n_seen + len(labels)
     arrivals = np.arange(state.n_seen, n_seen)
     state = state.but(
         random_states=state.random_states.copy(), seen_range=found.range, n_seen=n_seen
     )
-    if rows.joining is not None:
-        table, learned, arrivals = (
-            table[rows.joining],
-            learned[rows.joining],
-            arrivals[rows.joining],
-        )
+    joining = rows.joining
+    if joining is not None:
+        table, learned, arrivals = table[joining], learned[joining], arrivals[joining]
     new = found.moments if learned is labels else label_moments(learned)
     return _exchanged(state, parameters, (table, learned, arrivals), new, rows.leaving)
 
@@ -173,9 +169,6 @@ def _exchanged(
     if is_due:
         state, is_changed = _reviewed(state, posterior, leaving, robust=parameters.robust)
         must_resample |= is_changed
-    if _must_try_again(state, parameters, n_after):
-        state = _tried_again(state, parameters, n_after)
-        must_resample = True
     if must_resample:
         state = resampled(without(state, leaving), n_jobs)
         return with_most_evidence(state, posterior, n_jobs) if is_due else state
@@ -222,32 +215,62 @@ def _fitted_since(
     n_since: int,
 ) -> ForestState:
     """Return a forest that is fitted to the latest rows, stored ones and new ones."""
-    n_seen = state.n_seen + len(labels)
-    held = np.flatnonzero(state.arrivals[: state.n_rows] >= n_seen - n_since)
-    held = held[np.argsort(state.arrivals[held])]
-    new = np.arange(max(len(labels) - n_since, 0), len(labels))
-    known = state.scaling.invert(state.rows[held])
-    known_labels = state.labels[held]
-    if state.trend is not None:
-        known_labels = known_labels + state.trend.at(known)
-    seed = int(np.random.default_rng([*state.random_states[0].tolist(), n_seen]).integers(2**31))
-    again = replace(
-        parameters,
-        random_state=seed,
-        posterior=posterior_for(state.model, parameters.posterior),
+    first = state.n_seen + len(labels) - n_since
+    rows = Exchange(
+        np.arange(max(first - state.n_seen, 0), len(labels)),
+        np.flatnonzero(state.arrivals[: state.n_rows] < first),
     )
     _LOGGER.info(
         "The errors of predictions have risen: the forest forgets what is older than %d rows.",
-        len(held) + len(new),
+        n_since,
     )
-    kept = np.concatenate((state.arrivals[held], state.n_seen + new))
+    return _fitted_again(state, parameters, table, labels, rows)
+
+
+def _must_fit_again(state: ForestState, parameters: Parameters, rows: Exchange, n_new: int) -> bool:
+    """Return whether feature weights and pruning are to be learned again."""
+    n_after = state.n_rows - len(rows.leaving)
+    n_after += n_new if rows.joining is None else len(rows.joining)
+    has_grown = any(state.n_rows_fitted < number <= n_after for number in _FITS_AT)
+    has_turned_over = state.n_seen + n_new - state.fitted_at >= _TURNOVERS * n_after
+    return (
+        (has_grown or has_turned_over)
+        and asks_for_trials(parameters, state.n_features)
+        and bool(np.all(state.scaling.weights > 0.0))  # else they were given, when it was fitted
+    )
+
+
+def _fitted_again(
+    state: ForestState,
+    parameters: Parameters,
+    table: NDArray[Any],
+    labels: NDArray[np.float64],
+    rows: Exchange,
+) -> ForestState:
+    """Return a forest that is fitted anew to what it holds after an exchange of rows."""
+    n_seen = state.n_seen + len(labels)
+    held = np.delete(np.arange(state.n_rows), rows.leaving)
+    held = held[np.argsort(state.arrivals[held])]
+    new = np.arange(len(labels)) if rows.joining is None else rows.joining
+    known, known_labels = state.scaling.invert(state.rows[held]), state.labels[held]
+    if state.trend is not None:
+        known_labels = known_labels + state.trend.at(known)
+    random = np.random.default_rng([*state.random_states[0].tolist(), n_seen])
+    again = replace(
+        parameters,
+        random_state=int(random.integers(2**31)),
+        posterior=posterior_for(state.model, parameters.posterior),
+    )
     since = start(
         again,
         np.concatenate((known, table[new])),
         np.concatenate((known_labels, labels[new])),
         state.feature_names,
     )
-    return _renumbered(since, kept, n_seen).but(monitor=state.monitor)
+    arrivals = np.concatenate((state.arrivals[held], state.n_seen + new))
+    return _renumbered(since, arrivals, n_seen).but(
+        monitor=state.monitor, has_rescaled=state.has_rescaled
+    )
 
 
 def _with_current_spread(
@@ -256,7 +279,7 @@ def _with_current_spread(
     """Return the forest with a spread that has seen some of the new rows."""
     if state.n_rows < FEWEST_ROWS:
         return state
-    scored = scored_rows(len(state.spread_record), state.n_seen, len(labels))
+    scored = scored_rows(state.n_seen, len(labels))
     if len(scored) == 0:
         return state
     spread, record = learn_from_held_out(
@@ -354,31 +377,6 @@ def _with_limited_labels(
     warn_of_limits(limits)
     labels = enlarge(learned, len(state.labels))
     return state.but(labels=labels, label_moments=label_moments(np.delete(learned, leaving))), True
-
-
-def _must_try_again(state: ForestState, parameters: Parameters, n_rows: int) -> bool:
-    """Return whether feature weights and pruning are to be learned again from so many rows."""
-    has_grown = any(state.n_rows_tried < number <= n_rows for number in _TRIALS_AT)
-    has_turned_over = state.n_seen - state.tried_at >= _TURNOVERS * n_rows
-    return (
-        (has_grown or has_turned_over)
-        and asks_for_trials(parameters, state.n_features)
-        and bool(np.all(state.scaling.weights > 0.0))  # else they were given, when it was fitted
-    )
-
-
-def _tried_again(state: ForestState, parameters: Parameters, n_rows: int) -> ForestState:
-    """Learn feature weights and pruning from the rows that are stored, and rescale these."""
-    random = np.random.default_rng(state.random_states[0].tolist())
-    n_stored = state.n_rows
-    chosen = random.choice(n_stored, min(n_stored, MOST_TRIAL_ROWS), replace=False)
-    rows = state.scaling.unweighted(state.rows[chosen])
-    found = tried(rows, state.labels[chosen], state.scaling.weights, parameters, random)
-    scaling, moved = state.scaling.reweighed(found.weights, state.rows, n_stored)
-    state = state.but(scaling=scaling, rows=moved, tried_at=state.n_seen, n_rows_tried=n_rows)
-    if learns_pruning(parameters) and isinstance(state.model, Pruned):
-        state = state.but(model=state.model._replace(prior_stop=found.prior_stop))
-    return state
 
 
 def _told_of_rescaling(state: ForestState) -> ForestState:

@@ -25,7 +25,7 @@ from mondrian_forest._core.growth.contest import (
     redraw_in_smaller_box,
     shorten_time,
 )
-from mondrian_forest._core.growth.cuts import best_cut
+from mondrian_forest._core.growth.cuts import cut_rule
 from mondrian_forest._core.labels import Hierarchical
 from trees import LivingTrees, preorder_numbers, small_table
 
@@ -54,7 +54,7 @@ def padded(rows):
 
 def counted(trees, candidate, rows, labels):
     """Return what a candidate's fields must be on some rows."""
-    rule = best_cut(trees.growth, labels)
+    rule = cut_rule(trees.growth, labels)
     is_left = rows[:, candidate["feature"]] <= candidate["threshold"]
     scores = np.array([rule.score_label(row) for row in range(len(rows))])
     return int(is_left.sum()), float(scores[is_left].sum())
@@ -69,7 +69,7 @@ def test_rows_that_come_or_go_are_counted_in_all_candidates(sign):
     trees = living()
     _, contests, _ = parts_of(trees)
     rows, labels = small_table(7, n_rows=6)
-    rule = best_cut(trees.growth, labels)
+    rule = cut_rule(trees.growth, labels)
     before = contests.candidates[0].copy()
     numbers = np.array([4, 0, 2, 5], np.int32)
     count_rows(contests, 0, rule, padded(rows[numbers]), numbers, 1, 4, sign)
@@ -92,7 +92,7 @@ def test_rows_that_come_and_go_leave_nothing_behind():
     before = contests.candidates.tobytes()
     for sign in (1, -1):
         count_rows(
-            contests, 0, best_cut(trees.growth, labels), padded(rows), np.arange(4, dtype=np.int32),
+            contests, 0, cut_rule(trees.growth, labels), padded(rows), np.arange(4, dtype=np.int32),
             0, 4, sign,
         )  # fmt: skip
         assert (contests.candidates.tobytes() == before) == (sign == -1)
@@ -176,7 +176,7 @@ def test_candidates_outside_of_a_smaller_box_are_redrawn_in_it():
     assert n_redrawn == N_CANDIDATES - sum(stays)
     numbers = keep.astype(np.int32)
     count_redrawn(
-        contests, 0, best_cut(trees.growth, labels), padded(rows[keep]), numbers, len(keep)
+        contests, 0, cut_rule(trees.growth, labels), padded(rows[keep]), numbers, len(keep)
     )
     for stay, old, new in zip(stays, before, contests.candidates[0, :-1], strict=True):
         if stay:

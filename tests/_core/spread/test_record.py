@@ -118,7 +118,7 @@ class TestMeasure:
 def test_files_store_a_record_as_one_column_for_each_number():
     n_factors, n_densities, n_balances = len(FACTORS), len(DENSITY_FACTORS), len(BALANCES)
     of_blends = 2 * len(BLENDS) + 1 + len(KINDS)
-    assert 4 + n_factors + n_densities + 3 * n_balances + of_blends == RECORD_WIDTH
+    assert 5 + n_factors + n_densities + 3 * n_balances + of_blends == RECORD_WIDTH
     columns = np.random.default_rng(0).random((4, RECORD_WIDTH))
     record = from_columns(columns)
     np.testing.assert_array_equal(to_columns(record), columns)

@@ -180,7 +180,7 @@ def allocate_for_copy(grove: Grove, n_rows: int) -> Tree:
 
 @kernel
 def compact(grove: Grove, number: int, scratch: Tree) -> None:
-    """Number the nodes of a tree as by a batch fit, without free places between them.
+    """Give nodes the numbers of a batch fit, without free places between them.
 
     For trees without contests. All is done in one call, so that no interrupt comes in between.
     """

@@ -25,6 +25,9 @@ class Growth(NamedTuple):
     """Candidates for a cut are compared by labels in whole units from the origin. Sums of whole
     numbers have no rounding errors, so that they do not depend on the order in which rows come and
     go, and a sum from which a row is taken away has nothing of it left."""
+    tolerance: float = 0.0
+    """How much better, as a share, another candidate must separate the labels before it takes the
+    place of the cut in use as rows come and go. Only 0 has the law of a batch."""
 
 
 def with_label_unit(growth: Growth, moments: Moments) -> Growth:

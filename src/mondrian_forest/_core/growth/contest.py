@@ -18,7 +18,7 @@ again below a new cut: its candidates have lost a contest, so they are no fair d
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -225,13 +225,18 @@ def count_redrawn(
 
 
 @inner_kernel
-def best_candidate(contests: Contests, place: int, n_rows: int) -> int:
-    """Return the first candidate that separates the labels best."""
+def best_candidate(
+    contests: Contests, place: int, n_rows: int, record: Any, tolerance: float
+) -> int:
+    """Return the first candidate that separates the labels best.
+
+    Return the cut in use instead, that of ``record``, if it is hardly worse.
+    """
     _, candidates = contests
     n_candidates = candidates.shape[1] - 1
     label_sum = candidates[place, n_candidates].sum_left
-    best = 0
-    most = -1.0
+    best = used = 0
+    most = of_used = -1.0
     for c in range(n_candidates):
         candidate = candidates[place, c]
         between = separation(
@@ -239,11 +244,14 @@ def best_candidate(contests: Contests, place: int, n_rows: int) -> int:
         )
         if between > most:
             best, most = c, between
-    return best
+        if candidate.feature == record.split_feature and candidate.threshold == record.threshold:
+            used, of_used = c, between
+    is_kept = tolerance > 0.0 and of_used >= 0.0 and most <= (1.0 + tolerance) * of_used
+    return used if is_kept else best
 
 
 @inner_kernel
-def decide(tree: Tree, contests: Contests, node: int, n_rows: int) -> bool:
+def decide(tree: Tree, contests: Contests, node: int, n_rows: int, tolerance: float) -> bool:
     """Cut a node at its best candidate; return whether its children stay.
 
     They do if their boxes are on the two sides of the cut. Rows that join the node may be between
@@ -252,8 +260,8 @@ def decide(tree: Tree, contests: Contests, node: int, n_rows: int) -> bool:
     nodes, boxes, tallies = tree
     _, candidates = contests
     place = wide(tallies[node].contest)
-    best = candidates[place, best_candidate(contests, place, n_rows)]
     record = nodes[node]
+    best = candidates[place, best_candidate(contests, place, n_rows, record, tolerance)]
     feature, left = wide(best.feature), wide(record.left_child)
     stay = (
         feature == record.split_feature

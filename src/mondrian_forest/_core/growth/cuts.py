@@ -127,13 +127,16 @@ def cut_rule(growth: Growth, labels: NDArray[np.float64]) -> CutRule:
     """Return the rule for cuts on some rows; without candidates nothing else is compiled."""
     if growth.n_candidate_splits == 1:
         return AnyCut()
-    return best_cut(growth, labels)
+    return best_cut_in_python(growth, labels)
 
 
-@kernel
-def best_cut(growth: Growth, labels: NDArray[np.float64]) -> BestCut:
+def best_cut_in_python(growth: Growth, labels: NDArray[np.float64]) -> BestCut:
     """Return the rule for several candidates."""
     return BestCut(labels, growth.n_candidate_splits, growth.label_origin, growth.label_unit)
+
+
+best_cut = kernel(best_cut_in_python)
+"""``best_cut_in_python`` for kernels."""
 
 
 @inner_kernel

@@ -275,7 +275,7 @@ def _grow_node(
 
     Return also whether its time has changed.
     """
-    tree, _, contests, _, random_state, _, _, rule, _, _ = living
+    tree, _, contests, _, random_state, _, _, rule, growth, _ = living
     _, boxes, tallies = tree
     rows, numbers, _, box, _, _ = groups
     bounding_box(rows, start, stop, box, 0)
@@ -289,7 +289,7 @@ def _grow_node(
     place = wide(tallies[node].contest)
     count_rows(contests, place, rule, rows, numbers, start, stop, 1)
     n_rows = tallies[node].n_samples + stop - start
-    return decide(tree, contests, node, n_rows), has_moved
+    return decide(tree, contests, node, n_rows, growth.tolerance), has_moved
 
 
 @inner_kernel

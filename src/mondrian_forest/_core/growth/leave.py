@@ -405,7 +405,7 @@ def _shrink_node(
 
     Return also whether its time has changed.
     """
-    tree, _, contests, _, random_state, _, _, rule, _, _ = living
+    tree, _, contests, _, random_state, _, _, rule, growth, _ = living
     _, boxes, tallies = tree
     place = wide(tallies[node].contest)
     start, stop = wide(losses.start[e]), wide(losses.stop[e])
@@ -419,7 +419,7 @@ def _shrink_node(
     if redraw_in_smaller_box(random_state, tree, contests, node, extent) > 0:
         gather_rows(living, workshop, node)
         count_redrawn(contests, place, rule, workshop.rows, workshop.numbers, n_rows)
-    return decide(tree, contests, node, n_rows), has_moved
+    return decide(tree, contests, node, n_rows, growth.tolerance), has_moved
 
 
 @borrowing_kernel
