@@ -50,7 +50,7 @@ def draw(path: Path, quick: bool, cache: Path | None) -> None:
         for axis in (top, middle, bottom):
             axis.axvline(change, color="black", linestyle="--", linewidth=0.8)
     top.axhline(1.0, color="black", linewidth=0.6)
-    top.annotate("noise", (sizes.n_rows, 1.0), (-2, 3), textcoords="offset points", ha="right")
+    top.annotate("noise", (sizes.n_rows, 1.0), (0, -12), textcoords="offset points", ha="right")
     top.set_ylim(bottom=0.0)
     top.set_ylabel(f"RMSE of the last {width:,} rows")
     top.legend(loc="upper left")
@@ -59,6 +59,7 @@ def draw(path: Path, quick: bool, cache: Path | None) -> None:
     bottom.set_xlabel("rows seen (dashed: the change; dotted: where it is found)")
     for axis in (middle, bottom):
         axis.set_ylim(bottom=0.0)
+    bottom.xaxis.set_major_formatter("{x:,.0f}")
     figure.savefig(path, dpi=110)
     plt.close(figure)
     print(f"Saved {path}")

@@ -155,11 +155,11 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
     weights.
 
     Threads may share a forest. Predictions, ``save``, pickling and copying see it as it was before
-    or after a call of ``fit``, ``partial_fit``, ``forget`` or ``freeze`` in another thread, never in
-    between. Calls that change it take turns. An error or an interrupt leaves the forest as before
-    the call, or as after it; ``n_samples_seen_`` and ``n_rows_`` tell which. ``trees_`` may be
-    views, which change when rows are learned. Parameters must not be set while another thread uses
-    the forest.
+    or after a call of ``fit``, ``partial_fit``, ``forget`` or ``freeze`` in another thread, never
+    in between. Calls that change it take turns. An error or an interrupt leaves the forest as
+    before the call, or as after it; ``n_samples_seen_`` and ``n_rows_`` tell which. ``trees_`` may
+    be views, which change when rows are learned. Parameters must not be set while another thread
+    uses the forest.
 
     References
     ----------
@@ -239,10 +239,10 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
         fitted to all rows at once with the same scaling, feature weights and hyperparameters, in
         any order and calls of any size.
 
-        Feature weights that are "auto", and how far trees are pruned, are learned again, and all
-        trees sampled anew from the stored rows, when 50, 200, 800 and 3,200 rows are held, and when
-        four times as many rows have been learned as are held. A trend stays that of the first fit,
-        which should have some hundreds of rows then.
+        A forest whose feature weights are "auto", or which learns how far trees are pruned, is
+        fitted again to its rows when it holds 50, 200, 800, 1,600 and 3,200 of them, and when twice
+        as many rows have been learned since. Otherwise a trend stays that of the first fit, which
+        should have some hundreds of rows then.
 
         Hyperparameters that were not given are estimated again whenever a quarter of the rows are
         new. Then, if the rows span more than twice a feature range that was not given, it is found
@@ -276,10 +276,10 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
         """Forget rows, as if the forest had never learned them.
 
         Afterwards the trees have the law of trees that were sampled on the rows that stay, and
-        nothing of the single rows is left in them: no box, mean, sum or record of the spread.
-        Hyperparameters are estimated again. What was learned from many rows at once stays until it
-        is learned again: quantiles by which features are mapped, feature weights, pruning, limits
-        of labels and a trend. To be rid of these as well, call ``fit`` with the other rows.
+        nothing of the single rows is left in them: no box, mean, sum or record of the spread. What
+        was learned from many rows at once stays until it is learned again: quantiles by which
+        features are mapped, feature weights, hyperparameters other than the prior mean, limits of
+        labels and a trend. To be rid of these as well, call ``fit`` with the other rows.
 
         Parameters
         ----------

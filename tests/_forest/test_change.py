@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from mondrian_forest._forest.change import ChangeDetector, Monitor
+from mondrian_forest._forest.change import ChangeDetector, as_count
 
 
 def shifting(seed, n_values=3000):
@@ -315,104 +315,14 @@ def test_random_damage_is_refused_or_leaves_a_detector_that_works():
         assert 0 < detector.width <= detector.n_seen
 
 
-def monitor_after(n_values, seed=0):
-    monitor = Monitor(ChangeDetector(), 0.7, n_before=50)
-    for errors in np.split(shifting(seed, n_values), n_values // 50):
-        monitor, _ = monitor.seen(errors)
-    return monitor
+@pytest.mark.parametrize("number", [0.0, 7.0, 2.0**53])
+def test_counts_are_whole_numbers(number):
+    count = as_count(number)
+    assert count == number
+    assert type(count) is int
 
 
-def test_a_monitor_limits_errors_of_either_sign_at_its_scale():
-    monitor, _ = Monitor(ChangeDetector(), 2.0).seen(np.array([-1.0, 1.0, 0.0, 5.0, -1e300]))
-    means = [mean for mean, _ in monitor.detector.rows[0]]
-    assert means == [0.5, 0.5, 0.0, 1.0, 1.0]
-
-
-@pytest.mark.parametrize("scale", [5e-324, 1e-300, 1e300])
-def test_a_monitor_of_any_scale_counts_without_overflow(scale):
-    monitor, _ = Monitor(ChangeDetector(), scale).seen(np.array([0.0, 1e308, scale]))
-    assert [mean for mean, _ in monitor.detector.rows[0]][::2] == [0.0, 1.0]
-
-
-def test_a_monitor_remembers_where_errors_rose():
-    random = np.random.default_rng(0)
-    sizes = np.repeat([1.0, 0.2, 1.5, 0.3], 2000)  # falls at 2000 and 6000, rises at 4000
-    monitor, found = Monitor(ChangeDetector(), 4.0, n_before=70), []
-    errors = sizes * random.normal(size=len(sizes))
-    for start in range(0, len(errors), 50):
-        monitor, n_since = monitor.seen(errors[start : start + 50])
-        if n_since is not None:
-            found.append(70 + start + 50 - n_since)
-    assert list(monitor.changes) == found
-    assert abs(found[-1] - 4070) < 100
-
-
-def test_a_monitor_forgets_all_but_the_latest_thousand_changes():
-    monitor = Monitor(ChangeDetector(), 1.0, tuple(range(1000)))
-    monitor, n_since = monitor._replace(detector=ChangeDetector().seen(np.zeros(2000))[0]).seen(
-        np.ones(200)
-    )
-    assert n_since is not None
-    assert len(monitor.changes) == 1000
-    assert monitor.changes[0] == 1
-    assert monitor.changes[-1] == 2200 - n_since
-
-
-def test_a_monitor_that_was_stored_goes_on_as_before():
-    monitor = monitor_after(3000)
-    assert monitor.changes
-    again = Monitor.from_array(monitor.to_array())
-    assert again == monitor
-    assert again.seen(shifting(1)) == monitor.seen(shifting(1))
-
-
-@pytest.mark.parametrize(
-    ("place", "value"),
-    [
-        (0, 0.0),
-        (0, -1.0),
-        (0, np.nan),
-        (0, np.inf),
-        (1, np.nan),
-        (1, 0.5),
-        (1, -1.0),
-        (1, 1e6),  # more rows before than before a change
-        (2, np.nan),
-        (2, 0.5),
-        (2, -1.0),
-        (2, 1e6),
-        (3, -1.0),
-        (3, 49.0),  # before the first row that was seen
-        (3, 2999.0),  # changes that are not in order
-    ],
-)
-def test_an_array_of_no_monitor_is_refused(place, value):
-    array = monitor_after(3000).to_array()
-    assert array[2] > 1
-    array[place] = value
-    with pytest.raises(ValueError, match=r"monitor|change detector"):
-        Monitor.from_array(array)
-
-
-def test_more_changes_than_a_monitor_remembers_are_refused():
-    detector = ChangeDetector().seen(np.zeros(2000))[0]
-    for n_changes in (1000, 1001):
-        array = Monitor(detector, 1.0, tuple(range(n_changes))).to_array()
-        if n_changes == 1000:
-            assert Monitor.from_array(array).changes == tuple(range(1000))
-        else:
-            with pytest.raises(ValueError, match="up to 1000 changes, got 1001"):
-                Monitor.from_array(array)
-
-
-def test_a_change_that_is_still_to_come_is_refused():
-    detector = stored()
-    assert Monitor.from_array(np.concatenate([[1.0, 7.0, 1.0, 107.0], detector])).changes == (107,)
-    with pytest.raises(ValueError, match="among the rows seen"):
-        Monitor.from_array(np.concatenate([[1.0, 7.0, 1.0, 108.0], detector]))
-
-
-@pytest.mark.parametrize("array", [np.zeros(0), np.ones(1), np.ones((3, 3)), np.ones(2)])
-def test_an_array_that_is_too_short_for_a_monitor_is_refused(array):
-    with pytest.raises(ValueError, match=r"monitor|change detector"):
-        Monitor.from_array(array)
+@pytest.mark.parametrize("number", [-1.0, 0.5, 2.0**53 + 2, np.nan, np.inf, -np.inf])
+def test_other_numbers_are_no_counts(number):
+    with pytest.raises(ValueError, match="whole numbers"):
+        as_count(number)

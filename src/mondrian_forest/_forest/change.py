@@ -1,6 +1,6 @@
-"""Changes of a stream: a monitor of the errors of a forest, and the detector that it asks.
+"""The detector of changes in a stream of numbers.
 
-The detector is ADWIN, a window of the latest values that shrinks when their mean changes:
+It is ADWIN, a window of the latest values that shrinks when their mean changes:
 A. Bifet and R. Gavalda, "Learning from Time-Changing Data with Adaptive Windowing", SIAM
 International Conference on Data Mining 2007: the variant ADWIN2 with the bound of section 3.1 that
 uses the variance, and with the default parameters of river's ``drift.ADWIN``, whose windows it has.
@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,8 +40,6 @@ _LEAST_PART = 5
 """The least number of values on either side of a change."""
 _GRACE_PERIOD = 10
 """A window of so many values, or fewer, is not checked."""
-_MOST_CHANGES = 1000
-"""A monitor remembers so many changes, the latest ones."""
 _HEAD = 4
 """Numbers before the lengths of the rows: two parameters, values seen, number of rows."""
 _LARGEST = 2**53
@@ -198,8 +195,8 @@ class ChangeDetector:
         if array.dtype != np.float64 or array.ndim != 1 or len(array) < _HEAD:
             raise ValueError(f"a change detector is at least {_HEAD} float64 numbers in a row.")
         delta, *numbers = array.tolist()
-        clock, n_seen, n_rows = map(_as_count, numbers[: _HEAD - 1])
-        lengths = [_as_count(number) for number in numbers[_HEAD - 1 :][:n_rows]]
+        clock, n_seen, n_rows = map(as_count, numbers[: _HEAD - 1])
+        lengths = [as_count(number) for number in numbers[_HEAD - 1 :][:n_rows]]
         rest = numbers[_HEAD - 1 + n_rows :]
         if len(lengths) != n_rows or len(rest) != 2 * sum(lengths):
             raise ValueError(
@@ -239,63 +236,6 @@ class ChangeDetector:
                     )
 
 
-class Monitor(NamedTuple):
-    """What watches the errors of a stream, in which each row is predicted before it is learned.
-
-    Only errors that rise are a change: they fall while a forest learns. The absolute errors are
-    compared with a fixed number, not with the standard deviations that the forest predicts. These
-    fall while it learns, so that the ratio of both may rise without any change.
-    """
-
-    detector: ChangeDetector
-    scale: float
-    """Errors of this size, or larger ones, count as 1. It is positive."""
-    changes: tuple[int, ...] = ()
-    """How many rows had been learned before each change."""
-    n_before: int = 0
-    """How many rows had been learned before the first that the detector sees."""
-
-    def seen(self, errors: NDArray[np.float64]) -> tuple[Monitor, int | None]:
-        """Take the errors of rows; return also how many rows there are since a change, if any."""
-        # An error is limited first: divided by a tiny scale it might overflow.
-        values = np.minimum(np.abs(errors), self.scale) / self.scale
-        detector, n_since = self.detector.seen(values)
-        changes = self.changes
-        if n_since is not None:
-            change = self.n_before + detector.n_seen - n_since
-            changes = (*changes, change)[-_MOST_CHANGES:]
-        return self._replace(detector=detector, changes=changes), n_since
-
-    def to_array(self) -> NDArray[np.float64]:
-        """Return all of the monitor as numbers.
-
-        The scale, the number of rows before, the number of changes, these, and the detector.
-        """
-        head = [self.scale, self.n_before, len(self.changes), *self.changes]
-        return np.concatenate((np.array(head, dtype=np.float64), self.detector.to_array()))
-
-    @classmethod
-    def from_array(cls, array: NDArray[np.float64]) -> Monitor:
-        """Return the monitor of which ``to_array`` has made an array.
-
-        Raises a ValueError for an array that no monitor can have made.
-        """
-        if array.dtype != np.float64 or array.ndim != 1 or len(array) < 3:
-            raise ValueError("a monitor is at least 3 float64 numbers in a row.")
-        scale, *counts = array[:3].tolist()
-        n_before, n_changes = map(_as_count, counts)
-        if not 0.0 < scale < math.inf:
-            raise ValueError(f"the scale of a monitor must be a positive number, got {scale!r}.")
-        if n_changes > _MOST_CHANGES:
-            raise ValueError(f"a monitor has up to {_MOST_CHANGES} changes, got {n_changes}.")
-        changes = tuple(_as_count(number) for number in array[3 : 3 + n_changes].tolist())
-        detector = ChangeDetector.from_array(array[3 + n_changes :])
-        in_order = (n_before, *changes, n_before + detector.n_seen)
-        if list(in_order) != sorted(in_order):
-            raise ValueError("the changes of a monitor must be in order, among the rows seen.")
-        return cls(detector, scale, changes, n_before)
-
-
 def _add(rows: list[list[Bucket]], value: float) -> None:
     """Add the newest value; let rows that become too long pass two buckets on as one."""
     if not rows:
@@ -326,7 +266,8 @@ def _squared_deviation(row: list[Bucket], size: int, middle: float) -> float:
     return math.fsum(deviation + size * (mean - middle) ** 2 for mean, deviation in row)
 
 
-def _as_count(number: float) -> int:
+def as_count(number: float) -> int:
+    """Return a number from a file as a whole number."""
     if not (0.0 <= number <= _LARGEST and number.is_integer()):
         raise ValueError(f"a change detector counts in whole numbers, got {number!r}.")
     return int(number)

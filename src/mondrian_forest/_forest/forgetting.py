@@ -12,12 +12,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from .._core.labels import LabelModel, Pruned
 from .._core.labels.model import Summary
+from .._core.moments import Moments
 from .._core.spread.apply import constant_spread
 from .held_out import spread_of
-from .intake import label_moments, resolution_of
+from .intake import label_moments
 from .parameters import RANDOM, Parameters
-from .posteriors import posterior_for
+from .posteriors import Posterior, posterior_for
 from .pruning import COIN
 from .scaling import Range
 from .state import ForestState
@@ -122,8 +124,8 @@ def forget(state: ForestState, parameters: Parameters, arrivals: Numbers) -> For
     """Return the forest without some rows; they may still have to leave it (``unfinished``).
 
     Whatever is known of single rows is known of the others alone then. What was learned from many
-    rows is estimated again if that takes no time: moments of labels, hyperparameters, spread. Warp,
-    feature weights, limits of labels and trend stay until they are learned again.
+    rows is estimated again if that takes no time: moments of labels, prior mean, spread. The rest
+    stays until the next review or fit.
     """
     leaving = np.flatnonzero(np.isin(state.arrivals[: state.n_rows], arrivals))
     record = state.spread_record[~np.isin(state.spread_record["arrival"], arrivals)]
@@ -134,27 +136,25 @@ def forget(state: ForestState, parameters: Parameters, arrivals: Numbers) -> For
     n_jobs, posterior = parameters.n_jobs, posterior_for(state.model, parameters.posterior)
     is_kept = np.ones(state.n_rows, dtype=np.bool_)
     is_kept[leaving] = False
-    labels = state.labels[: state.n_rows][is_kept]
-    resolution = state.resolution if state.trend is not None else resolution_of(labels)
-    moments = label_moments(labels)
-    prior_stop = getattr(state.model, "prior_stop", COIN)
-    model = posterior.estimate(Summary(moments, state.n_features, resolution, prior_stop))
+    moments = label_moments(state.labels[: state.n_rows][is_kept])
     state = state.but(
         random_states=state.random_states.copy(),
         label_moments=moments,
-        resolution=resolution,
-        model=model,
+        model=_with_prior_of(state, posterior, moments),
     )
-    if parameters.spread is None:
-        spread = spread_of(record, moments, model) if len(record) > 0 else constant_spread(1.0)
+    if parameters.spread is None and len(record) < len(state.spread_record):
+        none = constant_spread(1.0)
+        spread = spread_of(record, moments, state.model) if len(record) > 0 else none
         state = state.but(spread=spread, spread_record=record)
-    state, must_resample = _with_range_of(state, parameters, is_kept)
+    if state.monitor is not None:
+        state = state.but(monitor=state.monitor.without(arrivals, moments))
+    state, must_resample = _with_range_of(state, parameters, leaving, is_kept)
     if must_resample or len(leaving) > MANY * state.n_rows:
         state = resampled(without(state, leaving), n_jobs)
         return with_most_evidence(state, posterior, n_jobs)
     n_after = state.n_rows - len(leaving)
-    state = with_leaving(state, leaving, is_due=True)
-    if seeks_evidence(posterior, model, n_after):
+    state = with_leaving(state, leaving)
+    if seeks_evidence(posterior, state.model, n_after):
         # The evidence has to see the rows leave the trees, which nobody else may know then.
         state = finish(with_own_trees(state, n_jobs), n_jobs)
         return with_most_evidence(state, posterior, n_jobs)
@@ -163,8 +163,21 @@ def forget(state: ForestState, parameters: Parameters, arrivals: Numbers) -> For
     return state
 
 
+def _with_prior_of(state: ForestState, posterior: Posterior, labels: Moments) -> LabelModel:
+    """Return the label model with the prior of other labels, as far as it concerns the root only.
+
+    With any other hyperparameter, all nodes would have to be computed anew.
+    """
+    prior_stop = getattr(state.model, "prior_stop", COIN)
+    new = posterior.estimate(Summary(labels, state.n_features, state.resolution, prior_stop))
+    names = ["prior_mean", "prior_scale"] if isinstance(new, Pruned) else ["prior_mean"]
+    known: Any = state.model
+    model: LabelModel = known._replace(**{name: getattr(new, name) for name in names})
+    return model
+
+
 def _with_range_of(
-    state: ForestState, parameters: Parameters, is_kept: NDArray[np.bool_]
+    state: ForestState, parameters: Parameters, leaving: Numbers, is_kept: NDArray[np.bool_]
 ) -> tuple[ForestState, bool]:
     """Return the forest with ranges that no forgotten row has set.
 
@@ -172,10 +185,11 @@ def _with_range_of(
     """
     rows = state.rows[: state.n_rows]
     old = rows.min(axis=0), rows.max(axis=0)
+    gone = rows[leaving]
+    if not np.any((gone == old[0]) | (gone == old[1])):
+        return state, False
     new = rows[is_kept].min(axis=0), rows[is_kept].max(axis=0)
     is_moved = [one != other for one, other in zip(old, new, strict=True)]
-    if not np.any(is_moved):
-        return state, False
     known = state.scaling.weights > 0.0
     features = state.scaling.invert(np.stack(new))
     seen_range = _replaced(state.seen_range, features, [where & known for where in is_moved])

@@ -66,9 +66,9 @@ from ..io.container import (
     write_file,
 )
 from ..io.replace import replacing
-from .change import Monitor
 from .label_limits import LabelLimits
 from .mean_function import Trend
+from .monitor import Monitor
 from .posteriors import CLASSES, Posterior
 from .scaling import Scaling, Warp
 from .state import ForestState

@@ -22,9 +22,9 @@ from .._core.mixtures.ensemble import Ensemble
 from .._core.mixtures.neighbours import NO_LABELS, LabelMemory, label_memory, order_labels
 from .._core.moments import Moments
 from .._core.spread.apply import Spread
-from .change import Monitor
 from .label_limits import LabelLimits
 from .mean_function import Trend
+from .monitor import Monitor
 from .scaling import Range, Scaling
 
 

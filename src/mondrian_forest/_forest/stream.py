@@ -5,7 +5,7 @@
 - When a quarter of the rows are new (the forest is due for a review): the feature range or warp,
   the limits of the labels and the hyperparameters are estimated again. If range, warp or labels
   change, all trees are sampled anew.
-- When 50, 200, 800 and 3,200 rows are held, and whenever all rows have been replaced four times:
+- When 50, 200, 800, 1,600 and 3,200 rows are held, and whenever all rows have been replaced twice:
   a forest whose feature weights or pruning are learned is fitted again to the rows that it holds.
 - When errors have risen, if the forest watches for that: it is fitted to the rows since.
 """
@@ -23,11 +23,18 @@ from sklearn.utils import check_random_state
 from .._core.arrays.memory import enlarge
 from .._core.labels.model import Summary
 from .._core.moments import Moments, merge_samples, remove_samples
-from .change import ChangeDetector, Monitor
 from .forgetting import MANY, Exchange, exchange, first_rows, without
-from .held_out import FEWEST_ROWS, HeldOut, learn_from_held_out, scored_rows
+from .held_out import (
+    FEWEST_ROWS,
+    HeldOut,
+    extended_record,
+    must_learn_spread,
+    scored_rows,
+    spread_of,
+)
 from .intake import Survey, label_moments, resolution_of
 from .label_limits import learn_limits, warn_of_limits
+from .monitor import Monitor
 from .parameters import CHANGE, Parameters
 from .posteriors import Posterior, posterior_for
 from .predict import predict_mean_of_trees
@@ -44,13 +51,15 @@ from .trees import (
     with_most_evidence,
     with_own_trees,
 )
-from .trials import asks_for_trials
+from .trials import asks_for_trials, small_parameters
 
-_FITS_AT = (50, 200, 800, 3200)
+_FITS_AT = (50, 200, 800, 1600, 3200)
 """Numbers of rows at which a forest whose feature weights or pruning are learned is fitted again.
 The next one would exceed the number of rows that these are learned from."""
-_TURNOVERS = 4
+_TURNOVERS = 2
 """It is fitted again, too, when so many times the rows have been learned since."""
+_FEWEST_TO_COMPARE = 10
+"""Rows on which a forest of the latest rows is compared with one of all rows."""
 _LOGGER = logging.getLogger("mondrian_forest")
 
 
@@ -110,7 +119,7 @@ def learn(
     n_jobs = parameters.n_jobs
     n_seen = state.n_seen + len(labels)
     if parameters.forgetting == CHANGE:
-        state, n_since = _watched(state, table, labels, n_jobs)
+        state, n_since = _watched(state, parameters, table, labels)
         if n_since is not None:
             return _fitted_since(state, parameters, table, labels, n_since)
     rows = exchange(state, parameters, len(labels))
@@ -189,22 +198,65 @@ def _with_fewer_labels(state: ForestState, leaving: NDArray[np.int64]) -> Moment
 
 
 def _watched(
-    state: ForestState, table: NDArray[Any], labels: NDArray[np.float64], n_jobs: int | None
+    state: ForestState,
+    parameters: Parameters,
+    table: NDArray[Any],
+    labels: NDArray[np.float64],
 ) -> tuple[ForestState, int | None]:
     """Let the monitor see the errors of rows that are not learned yet.
 
-    Return also how many rows have come since the errors rose, if they have.
+    Return also how many rows have come since a change, if there was one.
     """
     if state.n_rows < FEWEST_ROWS:
         return state, None
-    monitor = state.monitor
-    if monitor is None:
-        moments = state.label_moments
-        variance = moments.squared_deviation / moments.n_samples
-        monitor = Monitor(ChangeDetector(), max(4.0 * float(np.sqrt(variance)), 5e-324))
-    errors = labels - predict_mean_of_trees(state, table, n_jobs)
+    monitor = state.monitor or Monitor.start(state.label_moments, state.n_seen)
+    if monitor.n_seen != state.n_seen:  # rows have been learned without it
+        monitor = Monitor.start(state.label_moments, state.n_seen, monitor.changes)
+    errors = labels - predict_mean_of_trees(state, table, parameters.n_jobs)
     monitor, n_since = monitor.seen(errors)
-    return state.but(monitor=monitor), n_since
+    state = state.but(monitor=monitor)
+    if n_since is None or not _is_better_since(state, parameters, table, labels, n_since):
+        return state, None
+    return state, n_since
+
+
+def _rows_since(state: ForestState, n_new: int, n_since: int) -> Exchange:
+    """Return the exchange after which a forest holds the latest rows only."""
+    first = state.n_seen + n_new - n_since
+    return Exchange(
+        np.arange(max(first - state.n_seen, 0), n_new),
+        np.flatnonzero(state.arrivals[: state.n_rows] < first),
+    )
+
+
+def _is_better_since(
+    state: ForestState,
+    parameters: Parameters,
+    table: NDArray[Any],
+    labels: NDArray[np.float64],
+    n_since: int,
+) -> bool:
+    """Return whether a forest that knows the latest rows only would predict better.
+
+    It is fitted to the first half of them and predicts the second half.
+    """
+    assert state.monitor is not None
+    rows = _rows_since(state, len(labels), n_since)
+    known, known_labels, _ = _held_after(state, table, labels, rows)
+    half = len(known_labels) // 2
+    if half < _FEWEST_TO_COMPARE:
+        return False
+    small = replace(
+        small_parameters(parameters),
+        robust=parameters.robust,
+        trend=parameters.trend,
+        feature_range=parameters.feature_range,
+    )
+    trial = start(_seeded(small, state, len(labels)), known[:half], known_labels[:half])
+    errors = known_labels[half:] - predict_mean_of_trees(trial, known[half:], parameters.n_jobs)
+    monitor = state.monitor
+    new = np.minimum(np.abs(errors), monitor.scale) / monitor.scale
+    return bool(new.mean() < monitor.recent[-len(new) :].mean())
 
 
 def _fitted_since(
@@ -215,16 +267,14 @@ def _fitted_since(
     n_since: int,
 ) -> ForestState:
     """Return a forest that is fitted to the latest rows, stored ones and new ones."""
-    first = state.n_seen + len(labels) - n_since
-    rows = Exchange(
-        np.arange(max(first - state.n_seen, 0), len(labels)),
-        np.flatnonzero(state.arrivals[: state.n_rows] < first),
-    )
+    assert state.monitor is not None
+    rows = _rows_since(state, len(labels), n_since)
     _LOGGER.info(
         "The errors of predictions have risen: the forest forgets what is older than %d rows.",
         n_since,
     )
-    return _fitted_again(state, parameters, table, labels, rows)
+    since = _fitted_again(state, parameters, table, labels, rows)
+    return since.but(monitor=state.monitor.confirmed(since.label_moments))
 
 
 def _must_fit_again(state: ForestState, parameters: Parameters, rows: Exchange, n_new: int) -> bool:
@@ -248,28 +298,38 @@ def _fitted_again(
     rows: Exchange,
 ) -> ForestState:
     """Return a forest that is fitted anew to what it holds after an exchange of rows."""
-    n_seen = state.n_seen + len(labels)
+    known, known_labels, arrivals = _held_after(state, table, labels, rows)
+    again = replace(parameters, posterior=posterior_for(state.model, parameters.posterior))
+    again = _seeded(again, state, len(labels))
+    since = start(again, known, known_labels, state.feature_names)
+    return _renumbered(since, arrivals, state.n_seen + len(labels)).but(
+        monitor=state.monitor, has_rescaled=state.has_rescaled
+    )
+
+
+def _seeded(parameters: Parameters, state: ForestState, n_new: int) -> Parameters:
+    """Return parameters with a seed that follows from the forest as it is."""
+    random = np.random.default_rng([*state.random_states[0].tolist(), state.n_seen + n_new])
+    return replace(parameters, random_state=int(random.integers(2**31)))
+
+
+def _held_after(
+    state: ForestState, table: NDArray[Any], labels: NDArray[np.float64], rows: Exchange
+) -> tuple[NDArray[Any], NDArray[np.float64], NDArray[np.int64]]:
+    """Return what the forest holds after an exchange of rows: rows, labels and arrivals in order.
+
+    Stored rows are not known more precisely than their coordinates.
+    """
     held = np.delete(np.arange(state.n_rows), rows.leaving)
     held = held[np.argsort(state.arrivals[held])]
     new = np.arange(len(labels)) if rows.joining is None else rows.joining
     known, known_labels = state.scaling.invert(state.rows[held]), state.labels[held]
     if state.trend is not None:
         known_labels = known_labels + state.trend.at(known)
-    random = np.random.default_rng([*state.random_states[0].tolist(), n_seen])
-    again = replace(
-        parameters,
-        random_state=int(random.integers(2**31)),
-        posterior=posterior_for(state.model, parameters.posterior),
-    )
-    since = start(
-        again,
+    return (
         np.concatenate((known, table[new])),
         np.concatenate((known_labels, labels[new])),
-        state.feature_names,
-    )
-    arrivals = np.concatenate((state.arrivals[held], state.n_seen + new))
-    return _renumbered(since, arrivals, n_seen).but(
-        monitor=state.monitor, has_rescaled=state.has_rescaled
+        np.concatenate((state.arrivals[held], state.n_seen + new)),
     )
 
 
@@ -282,15 +342,17 @@ def _with_current_spread(
     scored = scored_rows(state.n_seen, len(labels))
     if len(scored) == 0:
         return state
-    spread, record = learn_from_held_out(
+    record = extended_record(
         state.ensemble(),
         state.spread_record,
         state.label_memory(),
         HeldOut(state.scaling.apply(table[scored]), labels[scored], state.n_seen + scored),
-        state.label_moments,
         n_jobs,
     )
-    return state.but(spread=spread, spread_record=record)
+    state = state.but(spread_record=record)
+    if not must_learn_spread(state.n_seen, len(labels)):
+        return state
+    return state.but(spread=spread_of(record, state.label_moments, state.model))
 
 
 def _stored(
@@ -300,14 +362,14 @@ def _stored(
     arrivals: NDArray[np.int64],
     max_rows: int | None,
 ) -> ForestState:
-    """Return the forest with the new rows in its store, which is enlarged at least twofold.
+    """Return the forest with the new rows in its store, which is enlarged at least fourfold.
 
     If the number of rows is limited, there is room for a quarter more than that.
     """
     begin, end = state.n_rows, state.n_rows + len(labels)
     stored = state.rows, state.labels, state.arrivals
     if end > len(stored[0]):
-        room = end + len(stored[0])
+        room = end + 3 * len(stored[0])
         if max_rows is not None:
             room = max(end, min(room, len(labels) + max_rows + max_rows // 4))
         stored = (

@@ -14,6 +14,7 @@ from .._core.arrays.grove import (
     allocate_to_grow,
     compact,
     copy_tree,
+    count_free_places,
 )
 from .._core.arrays.tree import parents_first
 from .._core.growth import Growth
@@ -31,8 +32,11 @@ from .posteriors import HierarchicalPosterior, Posterior
 from .state import ForestState, Unfinished
 
 _FEWEST_ROWS_FOR_EVIDENCE = 10
-_MOST_FREE = 1000
-"""Trees may have as many free places as there are rows, and so many more."""
+_MANY_NEW = 1000
+"""With so many new rows, the free places of a tree are counted. That takes a hundredth of the time
+in which these rows are learned."""
+_MOST_FREE = 0.25
+"""Trees may have this share of free places then."""
 
 
 def sample_trees(
@@ -86,13 +90,11 @@ def with_joining(state: ForestState, end: int, *, is_due: bool = False) -> Fores
     return state.but(unfinished=Unfinished(end, is_due, have_joined))
 
 
-def with_leaving(
-    state: ForestState, numbers: NDArray[np.int64], *, is_due: bool = False
-) -> ForestState:
+def with_leaving(state: ForestState, numbers: NDArray[np.int64]) -> ForestState:
     """Return the state with the note that some rows have yet to leave the trees as well."""
     if len(numbers) == 0:
         return state
-    unfinished = state.unfinished or with_joining(state, state.n_rows, is_due=is_due).unfinished
+    unfinished = state.unfinished or with_joining(state, state.n_rows).unfinished
     assert unfinished is not None
     leaving = leaving_of(numbers, unfinished.end, state.grove.n_trees)
     return state.but(
@@ -153,7 +155,8 @@ def _make_room(grove: Grove, first: int, stop: int, end: int) -> None:
         size = int(grove.sizes[number])
         n_new = end - grove.n_rows(number)
         is_full = size + 2 * n_new > grove.nodes.shape[1]
-        if is_full or size > 3 * end + _MOST_FREE:
+        has_gaps = n_new >= _MANY_NEW and count_free_places(grove, number) > _MOST_FREE * size
+        if is_full or has_gaps or size > 3 * end + _MANY_NEW:
             compact(grove, number, allocate_for_copy(grove, grove.n_rows(number)))
 
 

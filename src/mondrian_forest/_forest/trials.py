@@ -58,7 +58,7 @@ def try_forests(
     ``weights`` are those that are used if they are not to be learned.
     """
     rows = np.clip(rows, -FARTHEST, FARTHEST)
-    small = _small(parameters)
+    small = small_parameters(parameters)
 
     def grow(
         weights: NDArray[np.float64], rows: NDArray[np.float64], labels: NDArray[np.float64]
@@ -94,7 +94,7 @@ def try_forests(
     return Found(weights, prior_stop)
 
 
-def _small(parameters: Parameters) -> Parameters:
+def small_parameters(parameters: Parameters) -> Parameters:
     """Return the parameters of the forests that are tried."""
     posterior = parameters.posterior
     if isinstance(posterior, HierarchicalPosterior):

@@ -196,6 +196,17 @@ def compact(grove: Grove, number: int, scratch: Tree) -> None:
     sizes[number], free_pairs[number] = counts[0], counts[1]
 
 
+@kernel
+def count_free_places(grove: Grove, number: int) -> int:
+    """Return how many places of a tree's nodes are free."""
+    n_free = 0
+    left = grove.free_pairs[number]
+    while left != NO_CHILD:
+        n_free += 2
+        left = np.int64(grove.tallies[number, left].first_row)
+    return n_free
+
+
 def trimmed(grove: Grove) -> Grove:
     """Return a copy without the room for more, and without free places.
 
