@@ -2,7 +2,7 @@
 
 python -m benchmarks.streams online cost        some of its tables
 python -m benchmarks.streams drift --cache DIR  keep how each method followed each stream
-python -m benchmarks.streams picture FILE       draw the stream with a sudden change
+python -m benchmarks.streams pictures FOLDER     draw the pictures of the documentation
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 from . import PARTS, run
 from .picture import draw
 
-PICTURE = "picture"
+PICTURES = "pictures"
 
 
 def main() -> None:
@@ -27,7 +27,7 @@ def main() -> None:
         "parts",
         nargs="*",
         metavar="part",
-        help=f"which to run: {', '.join(PARTS)} (default: all), or {PICTURE} and a file",
+        help=f"which to run: {', '.join(PARTS)} (default: all), or {PICTURES} and a folder",
     )
     parser.add_argument("--quick", action="store_true", help="tiny sizes")
     parser.add_argument(
@@ -38,9 +38,9 @@ def main() -> None:
     )
     parser.add_argument("--cache", type=Path, help="folder that keeps how streams were followed")
     options = parser.parse_args()
-    if options.parts[:1] == [PICTURE]:
+    if options.parts[:1] == [PICTURES]:
         if len(options.parts) != 2:
-            parser.error("picture needs the name of one file")
+            parser.error("pictures needs the name of one folder")
         draw(Path(options.parts[1]), options.quick, options.cache)
         return
     unknown = [part for part in options.parts if part not in PARTS]

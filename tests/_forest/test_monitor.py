@@ -1,3 +1,5 @@
+from itertools import pairwise
+
 import numpy as np
 import pytest
 
@@ -117,9 +119,7 @@ def test_a_noisy_rise_is_found_within_some_rows():
 
 def test_the_latest_of_two_rises_is_found_after_the_first():
     errors = steps((300, 0.1), (600, 0.3), (200, 0.9))
-    places = [
-        monitor.suspected for monitor, _ in watching(Monitor.start(LABELS, 0), errors, 1)
-    ]
+    places = [monitor.suspected for monitor, _ in watching(Monitor.start(LABELS, 0), errors, 1)]
     assert [place for place in dict.fromkeys(places) if place is not None] == [300, 900]
 
 
@@ -137,7 +137,7 @@ def test_the_forest_is_asked_whenever_there_are_twice_as_many_rows(size):
     alarms, last = counts[:-6], counts[-6:]
     # An alarm of the detector, which there may be several of, asks at once.
     assert all(since % 32 == 600 % 32 or since == 20 for since in alarms)
-    assert all(other in (2 * one, MOST_RECENT) or one < 64 for one, other in zip(last, last[1:]))
+    assert all(other in (2 * one, MOST_RECENT) or one < 64 for one, other in pairwise(last))
     assert counts[-1] <= MOST_RECENT
 
 
@@ -237,7 +237,15 @@ def examples():
     waiting, _ = suspicious().seen(np.full(5, 0.6))
     confirmed = suspicious().confirmed(LABELS)
     from_first_row, _ = Monitor.start(LABELS, 0).seen(np.full(20, 0.25))
-    return [Monitor.start(LABELS, 70), quiet, calm, suspicious(), waiting, confirmed, from_first_row]
+    return [
+        Monitor.start(LABELS, 70),
+        quiet,
+        calm,
+        suspicious(),
+        waiting,
+        confirmed,
+        from_first_row,
+    ]
 
 
 @pytest.mark.parametrize("which", range(7))
