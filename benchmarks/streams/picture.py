@@ -46,7 +46,12 @@ def draw_law(path: Path, quick: bool) -> None:
         (5, 400, 100, 200, 20) if quick else (50, 6_400, 100, 2_000, 1_000)
     )
     stream = drifting(n_rows + n_test)[0]
-    X, y, X_test, y_test = stream.X[:n_rows], stream.y[:n_rows], stream.X[n_rows:], stream.y[n_rows:]
+    X, y, X_test, y_test = (
+        stream.X[:n_rows],
+        stream.y[:n_rows],
+        stream.X[n_rows:],
+        stream.y[n_rows:],
+    )
 
     def error(forest: MondrianForestRegressor) -> float:
         return float(np.sqrt(np.mean((forest.predict(X_test) - y_test) ** 2)))
@@ -54,9 +59,7 @@ def draw_law(path: Path, quick: bool) -> None:
     figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.8), layout="constrained")
     online = MondrianForestRegressor(n_trees, n_jobs=2, random_state=0)
     ends = np.arange(chunk, n_rows + 1, chunk)
-    errors = [
-        error(online.partial_fit(X[end - chunk : end], y[end - chunk : end])) for end in ends
-    ]
+    errors = [error(online.partial_fit(X[end - chunk : end], y[end - chunk : end])) for end in ends]
     left.plot(ends, errors, color="tab:blue", label=f"learned in chunks of {chunk}")
     sizes = [chunk * 2**k for k in range(20) if chunk * 2**k <= n_rows]
     batch = [

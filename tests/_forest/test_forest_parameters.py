@@ -18,11 +18,13 @@ def test_nodes_of_few_rows_are_not_split_if_there_are_many_rows(n_rows, expected
     assert tree.n_samples[tree.left_child != -1].min() == expected
 
 
-def test_a_stream_keeps_the_smallest_node_of_its_first_rows():
+@pytest.mark.parametrize(("posterior", "in_stream"), [("empirical", 2), ("pruned", 5)])
+def test_a_stream_keeps_the_smallest_node_of_its_latest_fit(posterior, in_stream):
+    """Pruning is learned when there are more rows: then, the forest is fitted again."""
     X = np.random.default_rng(0).random((50_100, 1))
-    model = small_forest(n_estimators=1, feature_weights=None, spread=1.0)
+    model = small_forest(n_estimators=1, feature_weights=None, spread=1.0, posterior=posterior)
     model.partial_fit(X[:100], X[:100, 0]).partial_fit(X[100:], X[100:, 0])
-    assert model.min_samples_split_ == 2
+    assert model.min_samples_split_ == in_stream
     assert model.fit(X, X[:, 0]).min_samples_split_ == 5
 
 

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from mondrian_forest._core.moments import Moments
+from mondrian_forest._forest.change import ChangeDetector
 from mondrian_forest._forest.intake import label_moments
 from mondrian_forest._forest.monitor import MOST_RECENT, Monitor
 
@@ -133,12 +134,14 @@ def test_a_fall_is_not_suspected():
 @pytest.mark.parametrize("size", [0.6, 1.0])
 def test_the_forest_is_asked_whenever_there_are_twice_as_many_rows(size):
     _, asked = watched(Monitor.start(LABELS, 70), steps((600, 0.2), (1500, size)))
-    counts = [since for _, since in asked]
-    alarms, last = counts[:-6], counts[-6:]
+    counts = [since for seen, since in asked if seen - since == 670]
     # An alarm of the detector, which there may be several of, asks at once.
-    assert all(since % 32 == 600 % 32 or since == 20 for since in alarms)
-    assert all(other in (2 * one, MOST_RECENT) or one < 64 for one, other in pairwise(last))
-    assert counts[-1] <= MOST_RECENT
+    is_alarm = [(600 + since) % ChangeDetector().clock == 0 for since in counts]
+    assert is_alarm[0]
+    for (one, other), alarm in zip(pairwise(counts), is_alarm[1:], strict=True):
+        assert alarm or other == 2 * one
+    assert not any(is_alarm[-2:])
+    assert MOST_RECENT / 2 < counts[-1] <= MOST_RECENT
 
 
 def test_nothing_is_asked_before_20_rows_since_the_change():

@@ -31,6 +31,8 @@ _LEAST_PART = 5
 """The least number of rows on either side of a change."""
 _MOST_CHANGES = 1000
 """The latest changes are remembered."""
+_LEAST_VARIANCE = 1e-20
+"""Errors with a smaller variance are all the same, but for rounding."""
 _HEAD = 6
 """Numbers of which the array of each monitor has one."""
 _LARGEST_ERROR = 2.0
@@ -175,7 +177,7 @@ def _dependence(errors: NDArray[np.float64]) -> float:
         return 1.0
     errors = errors[len(errors) - n_blocks * _BLOCK :]
     variance = float(errors.var())
-    if variance == 0.0:
+    if variance < _LEAST_VARIANCE:
         return 1.0
     of_means = float(errors.reshape(n_blocks, _BLOCK).mean(axis=1).var(ddof=1))
     return max(_BLOCK * of_means / variance, 1.0)

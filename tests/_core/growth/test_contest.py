@@ -11,7 +11,7 @@ from mondrian_forest._core.arrays.boxes import bounding_box, excess_of_box, tota
 from mondrian_forest._core.arrays.contests import CANDIDATE, Contests
 from mondrian_forest._core.arrays.kernel import IS_COMPILED
 from mondrian_forest._core.arrays.rng import random_states
-from mondrian_forest._core.arrays.tree import NO_CHILD
+from mondrian_forest._core.arrays.tree import NO_CHILD, NODE
 from mondrian_forest._core.growth import Growth
 from mondrian_forest._core.growth.contest import (
     Moves,
@@ -205,10 +205,19 @@ def test_the_best_candidate_is_the_first_that_is_best_in_exact_arithmetic(seed):
         gains.append(
             Fraction(int(left.sum()) ** 2, len(left)) + Fraction(int(right.sum()) ** 2, len(right))
         )
-    found = best_candidate(contest, 0, n_rows)
+    contest.candidates[0, :-1]["feature"] = np.arange(6)
+    used = np.zeros(1, NODE)[0]
+    used["split_feature"] = 9  # none of the candidates
+    found = best_candidate(contest, 0, n_rows, used, 0.0)
     assert gains[found] == max(gains)
     same = [c for c in range(6) if (sides[c] == sides[found]).all()]
     assert found == same[0]
+    for c, tolerance in [(c, tolerance) for c in range(6) for tolerance in (0.0, 0.3, 1e9)]:
+        used["split_feature"] = c
+        kept = best_candidate(contest, 0, n_rows, used, tolerance)
+        between = [gain - Fraction(int(values.sum()) ** 2, n_rows) for gain in gains]
+        is_near = max(between) <= (1 + Fraction(tolerance)) * between[c]
+        assert kept == (c if tolerance > 0.0 and is_near else found)
 
 
 def test_children_stay_if_they_are_on_the_two_sides_of_the_best_cut():
@@ -225,7 +234,7 @@ def test_children_stay_if_they_are_on_the_two_sides_of_the_best_cut():
     for of_best, threshold, stays in cases:
         tree.nodes[0]["split_feature"] = feature
         contests.candidates[0, :-1] = np.array((of_best, threshold, 10, 50.0), CANDIDATE)
-        assert decide(tree, contests, 0, trees.n_rows) == stays
+        assert decide(tree, contests, 0, trees.n_rows, 0.0) == stays
         assert tree.split_feature[0] == of_best
         assert tree.threshold[0] == np.float32(threshold)
 
