@@ -73,6 +73,7 @@ if how == "scalars":  # compiled for this run, since the cache would not notice 
 import numpy as np
 from benchmarks.speed import uniform_table
 from mondrian_forest._core.arrays import vector
+from mondrian_forest._core.arrays.contests import NO_CONTESTS
 from mondrian_forest._core.arrays.grove import allocate_grove
 from mondrian_forest._core.growth.learn import scratch_like
 from mondrian_forest._core.arrays.rng import random_states
@@ -90,7 +91,8 @@ for _ in range(8):
     (state,) = random_states(np.random.SeedSequence(0), 1)
     start = perf_counter()
     grove.sizes[0] = sample_tree(
-        rows, y, Growth(10, 1, np.inf), state, grove.room(0), grove.row_numbers[0], scratch
+        rows, y, Growth(10, 1, np.inf), state, grove.room(0), grove.row_numbers[0], scratch,
+        NO_CONTESTS,
     )
     times.append(perf_counter() - start)
 tree = grove.tree(0)

@@ -50,12 +50,15 @@ def test_all_parts_run():
     assert "| 1,000 | 200 |" in done.stdout
 
 
-def test_the_picture_is_drawn_from_results_that_are_kept(tmp_path):
-    drawing = ("benchmarks.streams", "picture", tmp_path / "a.png", "--quick", "--cache", tmp_path)
+def test_pictures_are_drawn_from_results_that_are_kept(tmp_path):
+    drawing = ("benchmarks.streams", "pictures", tmp_path, "--quick", "--cache", tmp_path)
     for _ in range(2):
         done = run(*drawing)
         assert done.returncode == 0, done.stderr
-    assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
+    names = ["stream_change.png", "stream_erasure.png", "stream_law.png"]
+    assert sorted(path.name for path in tmp_path.glob("*.png")) == names
+    for name in names:
+        assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
     assert list(tmp_path.glob("sudden_400_*.npz"))
 
 

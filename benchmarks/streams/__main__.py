@@ -2,7 +2,7 @@
 
 python -m benchmarks.streams online cost        some of its tables
 python -m benchmarks.streams drift --cache DIR  keep how each method followed each stream
-python -m benchmarks.streams pictures FOLDER     draw the pictures of the documentation
+python -m benchmarks.streams pictures FOLDER    draw the pictures of the documentation
 """
 
 from __future__ import annotations

@@ -221,6 +221,6 @@ def test_a_forest_finds_the_relevant_feature_among_ties_and_duplicates():
     forest = MondrianForestRegressor(5, random_state=0, spread=1.0).fit(X, y)
     weights = forest.feature_weights_
     assert weights.argmax() == 4
-    assert weights[4] > 5 * np.delete(weights, 4).max()
+    assert weights[4] > 3 * np.delete(weights, 4).max()
     assert weights.mean() == pytest.approx(1.0)
     np.testing.assert_allclose(forest.feature_importances_, weights / weights.sum())

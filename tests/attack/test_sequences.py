@@ -162,7 +162,9 @@ class AnyCalls(RuleBasedStateMachine):
     def freeze(self):
         before = state_of(self.forest)
         self.forest.freeze()
-        assert state_of(self.forest) == (*before[:2], FROZEN)
+        n_seen, _, predicted = before[:3]
+        no_row_numbers = b""
+        assert state_of(self.forest) == (n_seen, no_row_numbers, predicted, FROZEN)
         self.is_frozen = True
 
     @precondition(is_fitted)
