@@ -138,6 +138,7 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
         Number of rows that the forest holds.
     row_numbers_ : ndarray of shape (n_rows_,)
         Their numbers in the order in which they were learned, ascending, as ``forget`` takes them.
+        Empty in a frozen forest.
     changes_ : tuple of int
         With ``forgetting="change"``: the numbers of the rows with which changes began.
     n_features_in_ : int
@@ -315,7 +316,7 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
     def freeze(self) -> MondrianForestRegressor:
         """Drop the training rows, and all that only learning needs; predictions stay the same.
 
-        Afterwards ``partial_fit`` is refused.
+        Afterwards ``partial_fit`` and ``forget`` are refused, and ``row_numbers_`` is empty.
 
         Returns
         -------
