@@ -9,8 +9,14 @@ import pytest
 from scipy.stats import chisquare, ks_2samp
 
 from laws.significance import assert_plausible
-from mondrian_forest import PAPER, HierarchicalPosterior, MondrianForestRegressor
+from mondrian_forest import (
+    PAPER,
+    HierarchicalPosterior,
+    MondrianForestRegressor,
+    PrunedPosterior,
+)
 from mondrian_forest._core.growth.learn import renew
+from mondrian_forest._forest.forgetting import MANY
 from mondrian_forest._forest.sharing import state_of
 from trees import check_tree_invariants
 
@@ -231,6 +237,33 @@ def test_a_forest_that_forgot_has_the_law_of_one_that_never_knew(kind):
     other = MondrianForestRegressor(**parameters, random_state=2).fit(X[100:], Y[100:])
     for name, found in law_of(one).items():
         assert_plausible(ks_2samp(found, law_of(other)[name]).pvalue, 1000)
+
+
+@pytest.mark.parametrize("kind", ["default", "paper"])
+def test_a_forest_that_forgot_all_but_500_rows_has_the_law_of_one_that_never_knew(kind):
+    """Few rows are forgotten at a time, so that trees are never sampled anew on the rest."""
+    table, labels = stream(1500)
+    n_trees, kept = 1000, np.arange(500)
+    parameters = KINDS[kind] | {
+        "n_estimators": n_trees,
+        "feature_weights": None,
+        "spread": 1.0,
+        "feature_range": (0.0, 1.0),
+        "n_jobs": 2,
+    }
+    if kind == "default":  # pruning that is learned would fit the forest again
+        parameters |= {"posterior": PrunedPosterior(prior_stop=0.5)}
+    one = MondrianForestRegressor(**parameters, random_state=1).fit(table[:800], labels[:800])
+    one.partial_fit(table[800:], labels[800:])
+    others = np.random.default_rng(0).permutation(np.arange(500, 1500))
+    for numbers in np.array_split(others, 12):
+        assert len(numbers) < MANY * one.n_rows_
+        one.forget(numbers)
+    np.testing.assert_array_equal(one.row_numbers_, kept)
+    assert one.n_rows_ == 500
+    other = MondrianForestRegressor(**parameters, random_state=2).fit(table[kept], labels[kept])
+    for name, found in law_of(one).items():
+        assert_plausible(ks_2samp(found, law_of(other)[name]).pvalue, n_trees)
 
 
 # The number of rows is limited.
