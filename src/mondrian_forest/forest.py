@@ -53,7 +53,8 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
     default, and with 50 rows or more, it has the mean and the standard deviation of all labels far
     from all data.
 
-    It learns more rows, and forgets rows, with the law of a fit to the rows that it holds.
+    It learns more rows, and forgets rows. Afterwards its trees have the distribution of trees that
+    were sampled at once on the rows that it holds.
 
     ``MondrianForestRegressor(**PAPER)`` is the model of the paper, which is faster. The default is
     more accurate.
@@ -90,7 +91,7 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
         "linear": ridge regression, once, of which the forest learns the residuals. For data with a
         trend that goes on beyond them.
     max_rows : int, default=None
-        Keep at most so many rows, and forget the others: see ``forgetting``. None: keep all.
+        The most rows that the forest keeps; ``forgetting`` says which ones. None: keep all.
     n_jobs : int, default=None
         Number of threads. None means 1, -1 all processors. The result does not depend on it.
     random_state : int, RandomState instance or None, default=None
@@ -104,12 +105,12 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
     forgetting : {"oldest", "random", "change"}, default="oldest"
         Which rows are forgotten when there are more than ``max_rows``. "oldest": the forest keeps
         the latest ones. "random": it keeps a uniform sample of all rows learned. "change": as
-        "oldest"; and when the errors of a stream rise, by ADWIN's test, the forest is fitted anew
-        to the rows since, with ``max_rows`` or without.
+        "oldest"; besides, when errors rise (by ADWIN's test) and a forest of the latest rows
+        predicts better, the forest is fitted again to these rows only, also without ``max_rows``.
     cut_tolerance : float, default=0.0
-        How much better, as a share, another candidate cut must separate the labels before a node is
-        cut there instead, as rows are learned and forgotten. With 0.0, trees have the law of a fit.
-        With 0.05, they do not, and single rows are learned faster.
+        As rows come and go, a node keeps its cut until another candidate separates the labels
+        better by this share. 0: trees have the distribution of a batch fit. 0.05: they do not, but
+        single rows are learned faster.
 
     Attributes
     ----------
@@ -234,20 +235,21 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
         return start(parameters, *check_training_data(X, y))
 
     def partial_fit(self, X: ArrayLike, y: ArrayLike) -> MondrianForestRegressor:
-        """Learn more rows, in time that grows like a power of the logarithm of the rows held.
+        """Learn more rows.
 
-        Without an earlier fit this is the first one. Trees have the same law as those of a forest
-        fitted to all rows at once with the same scaling, feature weights and hyperparameters, in
-        any order and calls of any size.
+        Without an earlier fit this is the first one. Trees have the same distribution as those of a
+        forest fitted to all rows at once with the same scaling, feature weights and
+        hyperparameters, in any order and calls of any size. The time for each row grows like a
+        power of the logarithm of the number of rows held, but for refits.
 
         A forest whose feature weights are "auto", or which learns how far trees are pruned, is
-        fitted again to its rows when it holds 50, 200, 800, 1,600 and 3,200 of them, and when twice
-        as many rows have been learned since. Otherwise a trend stays that of the first fit, which
-        should have some hundreds of rows then.
+        fitted again to its rows when it holds 50, 200, 800, 1,600 and 3,200 of them, and when the
+        rows learned since the last fit are twice as many as it holds. A trend is learned again only
+        then, so the first call should have some hundreds of rows.
 
         Hyperparameters that were not given are estimated again whenever a quarter of the rows are
-        new. Then, if the rows span more than twice a feature range that was not given, it is found
-        again too, and all trees are sampled anew.
+        new. If the rows have outgrown a feature range that was not given, it is found again then,
+        and all trees are sampled anew.
 
         Parameters
         ----------
@@ -276,18 +278,19 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
     def forget(self, rows: ArrayLike) -> MondrianForestRegressor:
         """Forget rows, as if the forest had never learned them.
 
-        Afterwards the trees have the law of trees that were sampled on the rows that stay, and
-        nothing of the single rows is left in them: no box, mean, sum or record of the spread. What
-        was learned from many rows at once stays until it is learned again: quantiles by which
-        features are mapped, feature weights, hyperparameters other than the prior mean, limits of
-        labels and a trend. To be rid of these as well, call ``fit`` with the other rows.
+        Afterwards the trees have the distribution of trees that were sampled on the rows that stay,
+        and nothing of the single rows is left in them: no box, mean, sum or record of the spread.
+        What was learned from many rows at once stays until it is learned again: quantiles by which
+        features are mapped, feature weights, hyperparameters (except the prior mean and, by
+        default, the prior variance), limits of labels and a trend. To be rid of these as well, call
+        ``fit`` with the other rows.
 
         Parameters
         ----------
         rows : array-like of int, or of bool with shape (n_samples_seen_,)
             The numbers of the rows in the order in which they were learned, from 0 on; or for each
             row learned, whether it is forgotten. Numbers stay the same when rows are forgotten.
-            Rows that were forgotten before are no error.
+            Rows that were forgotten before are ignored.
 
         Returns
         -------
@@ -541,7 +544,7 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
 
     @property
     def min_samples_split_(self) -> int:
-        """The number of rows from which on nodes are split; a stream keeps that of its start."""
+        """Nodes with fewer rows are leaves. A stream keeps the number of its latest fit."""
         return self._fitted_state().growth.min_samples_split
 
     @property

@@ -155,7 +155,9 @@ def test_a_checkpoint_is_where_a_second_update_goes_on(small_model, tmp_path, wr
     options = ("--batch-rows", 5, "--checkpoint-every", 10)
     done = run_here("update", small_model, broken, *options)
     assert done.returncode == 1
-    assert "Saved after row 20. To go on from there: --skip-rows 20." in done.stderr
+    said = " ".join(done.stderr.split())
+    assert "Saved after row 20. To go on from there, update" in said
+    assert said.count("with --skip-rows 20.") == 1
     assert len(held(small_model)[0]) == 60
     succeed_here("update", small_model, table, *options, "--skip-rows", 20)
     succeed_here("update", whole, table, *options)

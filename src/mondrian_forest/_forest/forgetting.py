@@ -106,7 +106,7 @@ def _reservoir(state: ForestState, most: int, n_new: int) -> Exchange:
 def without(state: ForestState, leaving: Numbers) -> ForestState:
     """Return the forest without stored rows, of which none may be on its way into a tree.
 
-    Its trees are no longer those of its rows.
+    The trees still know these rows: the caller samples them anew.
     """
     if len(leaving) == 0:
         return state
@@ -123,9 +123,9 @@ def without(state: ForestState, leaving: Numbers) -> ForestState:
 def forget(state: ForestState, parameters: Parameters, arrivals: Numbers) -> ForestState:
     """Return the forest without some rows; they may still have to leave it (``unfinished``).
 
-    Whatever is known of single rows is known of the others alone then. What was learned from many
-    rows is estimated again if that takes no time: moments of labels, prior mean, spread. The rest
-    stays until the next review or fit.
+    What is stored of these rows is removed. What was learned from many rows is estimated again if
+    that takes no time: moments of labels, prior mean, spread. The rest stays until the next review
+    or fit.
     """
     leaving = np.flatnonzero(np.isin(state.arrivals[: state.n_rows], arrivals))
     record = state.spread_record[~np.isin(state.spread_record["arrival"], arrivals)]

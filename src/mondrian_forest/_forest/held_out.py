@@ -37,7 +37,7 @@ smaller (a fifth of the rows held out), since all rows take part in the choice o
 EVERY = 32
 """In a stream, one row in 32 is predicted before it is learned, to keep the spread current."""
 FEW_SEEN = 300
-"""Until 300 rows have been learned, every row is; until 600 every second one, and so on."""
+"""Every row is until twice this number has been learned, then every second one, and so on."""
 _AT_A_TIME = 8
 """The spread is learned whenever so many of these rows have been predicted."""
 _RECENT = 0.4

@@ -1,4 +1,4 @@
-"""What watches the errors of a stream, in which each row is predicted before it is learned.
+"""Tells whether the errors of a stream have risen; each row is predicted before it is learned.
 
 Where the detector finds that errors have risen, the monitor suspects a change. The place is the one
 that separates small errors from large ones best. The forest is then asked whether one that is
@@ -34,7 +34,7 @@ _MOST_CHANGES = 1000
 _LEAST_VARIANCE = 1e-20
 """Errors with a smaller variance are all the same, but for rounding."""
 _HEAD = 6
-"""Numbers of which the array of each monitor has one."""
+"""Length of the fixed part of ``to_array``."""
 _LARGEST_ERROR = 2.0
 """In standard deviations of the labels. Larger errors count as if they were of this size."""
 

@@ -1,11 +1,11 @@
 """Learning more rows: when to review, widen, extend and refit a forest.
 
 - Every call: some rows are predicted first, for the spread; and all of them, if the forest watches
-  for changes. Rows and labels are stored, and then join the trees. Rows that are too many leave.
+  for changes. Rows and labels are stored, and then join the trees. If there are more than ``max_rows``, some leave.
 - When a quarter of the rows are new (the forest is due for a review): the feature range or warp,
   the limits of the labels and the hyperparameters are estimated again. If range, warp or labels
   change, all trees are sampled anew.
-- When 50, 200, 800, 1,600 and 3,200 rows are held, and whenever all rows have been replaced twice:
+- When 50, 200, 800, 1,600 and 3,200 rows are held, and whenever twice as many have come since a fit:
   a forest whose feature weights or pruning are learned is fitted again to the rows that it holds.
 - When errors have risen, if the forest watches for that: it is fitted to the rows since.
 """
@@ -55,9 +55,9 @@ from .trials import asks_for_trials, small_parameters
 
 _FITS_AT = (50, 200, 800, 1600, 3200)
 """Numbers of rows at which a forest whose feature weights or pruning are learned is fitted again.
-The next one would exceed the number of rows that these are learned from."""
+These are learned from 2,500 rows at most, so that later fits would not see more of them."""
 _TURNOVERS = 2
-"""It is fitted again, too, when so many times the rows have been learned since."""
+"""It is fitted again, too, when this many times the rows that it holds have been learned since."""
 _FEWEST_TO_COMPARE = 10
 """Rows on which a forest of the latest rows is compared with one of all rows."""
 _LOGGER = logging.getLogger("mondrian_forest")

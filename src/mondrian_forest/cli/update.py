@@ -47,7 +47,8 @@ _Forget = Annotated[
 _MaxRows = Annotated[
     int | None,
     typer.Option(
-        min=0, help="Keep at most so many rows from now on, and forget the oldest; 0: keep all."
+        min=0,
+        help="The most rows that the model keeps, from the next rows learned on; 0: keep all.",
     ),
 ]
 _Forgetting = Annotated[
@@ -61,8 +62,8 @@ _CheckpointEvery = Annotated[
     int | None,
     typer.Option(
         min=1,
-        help="Save the model, and say so, whenever so many rows have been learned, at the end of "
-        "the batch (see --batch-rows).",
+        help="Save the model, and say so, after at least this many rows, at the end of a batch "
+        "(see --batch-rows).",
     ),
 ]
 _SkipRows = Annotated[
@@ -158,7 +159,10 @@ def _learn(known: TableForest, rows: _Rows, written: Path, checkpoint_every: int
             if checkpoint_every is not None and n_new >= checkpoint_every:
                 known.save(written)
                 n_saved = n_read
-                tell(f"Saved after row {n_read:,}. To go on from there: --skip-rows {n_read}.")
+                tell(
+                    f"Saved after row {n_read:,}. To go on from there, update {str(written)!r} with "
+                    f"--skip-rows {n_read}."
+                )
         progress.update(progress.task_ids[0], description="Saving")
     if n_read < rows.n_skipped:
         fail(f"{str(rows.table)!r} has {n_read:,} rows: --skip-rows leaves none of them.")

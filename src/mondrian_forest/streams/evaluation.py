@@ -122,8 +122,8 @@ class PrequentialResult:
         window : int, default=None
             Number of rows in a window. None: all rows are one window.
         every : int, default=None
-            A window ends after every so many rows, if it is complete. None: ``window``, so that
-            windows do not overlap.
+            Number of rows between the ends of windows that follow each other. Windows that are not
+            complete are left out. None: ``window``, so that windows do not overlap.
 
         Returns
         -------
@@ -145,7 +145,7 @@ class PrequentialResult:
         return found
 
     def to_frame(self) -> Any:
-        """Return predictions and losses as a table of pandas, one row for each row."""
+        """Return predictions and losses as a table of pandas, one line for each row."""
         import pandas as pd
 
         return pd.DataFrame({"prediction": self.prediction, **self.losses})
@@ -192,8 +192,8 @@ def prequential(
     chunk_size : int, default=100
         Number of rows that are predicted together, all before any of their labels is known.
     delay : int, default=0
-        A label arrives when so many rows after its own have been predicted, at the end of a chunk.
-        0: the labels of a chunk arrive as soon as it has been predicted.
+        A label arrives this number of rows after its own row, and is learned at the end of the
+        chunk. 0: the labels of a chunk arrive as soon as it has been predicted.
     scores : sequence of str, default=None
         What is measured, of "rmse", "mae", "crps", "nlpd" and "coverage". None: all that the
         estimator allows. The CRPS may take longer than everything else.
@@ -252,7 +252,7 @@ class Prequential:
         A regressor with ``partial_fit`` and ``predict``. If it has ``predict_distribution``,
         distributions are scored, too.
     window : int, default=1000
-        ``scores`` is about the latest so many labels.
+        Number of the latest labels that ``scores`` is about.
     max_waiting : int, default=1000
         The most rows that wait for their labels. If there are more, the oldest is dropped. A row
         waits together with its prediction, which takes about 8 kB for a default forest.

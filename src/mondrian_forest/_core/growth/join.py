@@ -62,7 +62,7 @@ class Groups(NamedTuple):
     met: NDArray[np.int32]
     """Nodes to be set on the way back, parents before children."""
     is_moved: NDArray[np.bool_]
-    """By node in ``met``: whether its time has changed, and none above it."""
+    """By node in ``met``: whether its time has changed, while no time above it has."""
 
 
 @kernel

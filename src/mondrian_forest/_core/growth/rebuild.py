@@ -25,10 +25,10 @@ class LivingTree(NamedTuple):
     tree: Tree
     """Its arrays, with room for more nodes."""
     counts: NDArray[np.int64]
-    """Those of ``take_pair``."""
+    """Number of nodes and first free pair, as ``take_pair`` has them."""
     contests: Contests
     next_row: NDArray[np.int32]
-    """That of ``RowLists``."""
+    """The next row of the same leaf, as in ``RowLists``."""
     random_state: NDArray[np.uint64]
     rows: NDArray[np.float32]
     labels: NDArray[np.float64]
