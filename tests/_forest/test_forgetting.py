@@ -155,7 +155,7 @@ def test_nothing_of_a_forgotten_row_is_in_the_file(kind, where, tmp_path):
     middle = np.sort(X[:200], axis=0)[99]  # with the default, from which the map is made
     table[150] = {"inside": 0.50123, "at the end": 1.0 + 1e-3, "far outside": 7.123}.get(where, 0)
     if where == "a quantile":
-        table[X == middle], table[150] = 0.25, middle
+        table[np.equal(X, middle)], table[150] = 0.25, middle
     labels[150] = 6.54321
     model = MondrianForestRegressor(**SMALL | KINDS[kind]).fit(table[:200], labels[:200])
     model.partial_fit(table[200:], labels[200:])

@@ -1,12 +1,13 @@
 """Learning more rows: when to review, widen, extend and refit a forest.
 
 - Every call: some rows are predicted first, for the spread; and all of them, if the forest watches
-  for changes. Rows and labels are stored, and then join the trees. If there are more than ``max_rows``, some leave.
+  for changes. Rows and labels are stored, and then join the trees. If there are more than
+  ``max_rows``, some leave.
 - When a quarter of the rows are new (the forest is due for a review): the feature range or warp,
   the limits of the labels and the hyperparameters are estimated again. If range, warp or labels
   change, all trees are sampled anew.
-- When 50, 200, 800, 1,600 and 3,200 rows are held, and whenever twice as many have come since a fit:
-  a forest whose feature weights or pruning are learned is fitted again to the rows that it holds.
+- When 50, 200, 800, 1,600 and 3,200 rows are held, and when twice as many as are held have come
+  since the last fit: a forest whose feature weights or pruning are learned is fitted again.
 - When errors have risen, if the forest watches for that: it is fitted to the rows since.
 """
 

@@ -160,8 +160,8 @@ def _learn(known: TableForest, rows: _Rows, written: Path, checkpoint_every: int
                 known.save(written)
                 n_saved = n_read
                 tell(
-                    f"Saved after row {n_read:,}. To go on from there, update {str(written)!r} with "
-                    f"--skip-rows {n_read}."
+                    f"Saved after row {n_read:,}. To go on from there, update {str(written)!r} "
+                    f"with --skip-rows {n_read}."
                 )
         progress.update(progress.task_ids[0], description="Saving")
     if n_read < rows.n_skipped:

@@ -33,16 +33,16 @@ CANDIDATE = np.dtype(
         ],
     )
 )
-"""A contest is a row of k candidates and one more record. The ``sum_left`` of that last record is the
-sum of all labels of the node. In a row that is free, its ``n_left`` is the next free row, or
-NO_CONTEST. All of a contest is in one place, because the way down a tree mostly waits for memory."""
+"""A contest is a row of k candidates and one more record. The ``sum_left`` of that last record is
+the sum of all labels of the node. In a row that is free, its ``n_left`` is the next free row, or
+NO_CONTEST. All of a contest is in one place: the way down a tree mostly waits for memory."""
 
 
 class Contests(NamedTuple):
     """The contests of a tree, or of all trees with one more axis in front."""
 
     counts: NDArray[np.int64]
-    """``[0]``: how many places have ever been in use. ``[1]``: the first free one, or NO_CONTEST."""
+    """``[0]``: how many places have been in use. ``[1]``: the first free one, or NO_CONTEST."""
     candidates: NDArray[Any]
     """Of type ``CANDIDATE``, shape (n_places, n_candidates + 1)."""
 

@@ -5,9 +5,9 @@ lost rows are looked at.
 
 With a single candidate for each cut, as in the paper, a cut that has no rows on one side any more
 disappears, and the other child takes the place of its parent. Nothing is drawn: a Mondrian tree
-restricted to a part of its rows is a Mondrian tree of that part. With several candidates, a node's contest goes
-back to the smaller box (``contest``). Where another cut wins, both children are sampled anew, and
-so is a node that keeps no candidates.
+restricted to a part of its rows is a Mondrian tree of that part. With several candidates, a node's
+contest goes back to the smaller box (``contest``). Where another cut wins, both children are
+sampled anew, and so is a node that keeps no candidates.
 
 Finally, rows are renumbered without holes: those with the highest numbers take the free ones.
 """
