@@ -12,13 +12,14 @@ from laws.significance import assert_plausible
 from mondrian_forest import (
     PAPER,
     HierarchicalPosterior,
+    ModelFileError,
     MondrianForestRegressor,
     PrunedPosterior,
 )
 from mondrian_forest._core.growth.learn import renew
 from mondrian_forest._forest.forgetting import MANY
-from mondrian_forest._forest.sharing import state_of
-from trees import check_tree_invariants
+from mondrian_forest._forest.sharing import shared_by, state_of
+from trees import check_tree_invariants, rows_in
 
 KINDS = {
     "default": {},
@@ -438,3 +439,217 @@ def test_a_change_keeps_names_and_trend():
     assert model.changes_
     assert model.feature_names_in_.tolist() == list("abcd")
     assert model.score(frame[1200:], labels[1200:]) > 0.5
+
+
+# What an attack has found.
+
+
+def saved_and_loaded(model, folder):
+    model.save(folder / "m.mf")
+    return MondrianForestRegressor.load(folder / "m.mf")
+
+
+@pytest.mark.parametrize("way", ["copied", "pickled", "loaded"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_copy_that_forgets_has_room_to_learn_again(kind, way, tmp_path):
+    """A copy has no room for more nodes than there are."""
+    model = MondrianForestRegressor(**SMALL | KINDS[kind] | {"feature_range": (0.0, 1.0)})
+    model.fit(X[:150], Y[:150]).partial_fit(X[150:200], Y[150:200])
+    copied = {
+        "copied": copy.deepcopy,
+        "pickled": lambda one: pickle.loads(pickle.dumps(one)),
+        "loaded": lambda one: saved_and_loaded(one, tmp_path),
+    }[way](model)
+    apart = np.column_stack([np.linspace(-50, 60, 40), np.linspace(70, -80, 40), X[:40, 0]])
+    for one in (model, copied):
+        one.forget(np.arange(40)).partial_fit(apart, Y[200:240])
+        state = state_of(one)
+        assert np.all(state.grove.sizes <= state.grove.nodes.shape[1])
+    np.testing.assert_array_equal(model.predict(X), copied.predict(X))
+    saved_and_loaded(copied, tmp_path)
+
+
+def test_boxes_of_a_mapped_file_are_checked_before_rows_are_forgotten(tmp_path):
+    model = MondrianForestRegressor(**SMALL | PAPER | {"min_samples_split": 2})
+    model.fit(X[:200], Y[:200]).save(tmp_path / "m.mf")
+    content = (tmp_path / "m.mf").read_bytes()
+    boxes = state_of(MondrianForestRegressor.load(tmp_path / "m.mf")).grove.boxes
+    place = content.find(boxes.tobytes())
+    mapped = MondrianForestRegressor.load(tmp_path / "m.mf", mmap=True)
+    wrong = boxes.copy()
+    wrong[:, 0, 1, 0] = 50.0
+    with open(tmp_path / "m.mf", "r+b") as file:
+        file.seek(place)
+        file.write(wrong.tobytes())
+    with pytest.raises(ModelFileError, match="has changed since it was loaded"):
+        mapped.forget([3])
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [{}, PAPER, {"robust": False}, {"feature_range": (-1.0, 2.0)}],
+    ids=["default", "paper", "not robust", "given range"],
+)
+def test_a_column_that_becomes_constant_has_a_range(parameters, tmp_path):
+    for seed in range(10):
+        generator = np.random.default_rng(seed)
+        flag = 9.0 * generator.random(2)
+        table = np.column_stack([X[:100, 0], np.where(np.arange(100) < 5, *flag)])
+        options = {"n_estimators": 2, "random_state": 0} | parameters
+        model = MondrianForestRegressor(**options).fit(table, Y[:100]).forget(range(5))
+        low, high = state_of(model).seen_range
+        assert low[1] == high[1] == pytest.approx(flag[1], rel=1e-5)
+        loaded = saved_and_loaded(model, tmp_path)
+        np.testing.assert_array_equal(loaded.predict(table), model.predict(table))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_one_row_that_is_left_can_be_saved(kind, tmp_path):
+    model = MondrianForestRegressor(**SMALL | KINDS[kind]).fit(X[:80], Y[:80])
+    model.partial_fit(X[80:90], Y[80:90]).forget(np.arange(89))
+    content = (saved_and_loaded(model, tmp_path) and tmp_path / "m.mf").read_bytes()
+    assert not traces(content, [*X[:89].ravel(), *Y[:89]])
+
+
+@pytest.mark.parametrize("parameters", [{}, {"robust": False}, PAPER], ids=str)
+def test_a_row_that_left_a_window_leaves_no_range_when_it_is_forgotten(parameters, tmp_path):
+    table = X.copy()
+    table[10, 1] = 7.123
+    options = SMALL | parameters | {"max_rows": 250}
+    model = MondrianForestRegressor(**options).fit(table[:240], Y[:240])
+    model.partial_fit(table[240:262], Y[240:262])
+    assert 10 not in model.row_numbers_
+    model.forget([10])
+    assert model.n_rows_ == 250
+    saved_and_loaded(model, tmp_path)
+    assert not traces((tmp_path / "m.mf").read_bytes(), [7.123])
+    assert_whole(model)
+
+
+@pytest.mark.parametrize("parameters", [{"robust": False}, PAPER], ids=str)
+def test_an_end_of_the_range_is_forgotten_although_later_rows_are_beyond(parameters, tmp_path):
+    table = X.copy()
+    table[10, 1], table[245, 1] = 1.5123, 1.9
+    model = MondrianForestRegressor(**SMALL | parameters).fit(table[:240], Y[:240])
+    model.partial_fit(table[240:262], Y[240:262]).forget([10])
+    saved_and_loaded(model, tmp_path)
+    assert not traces((tmp_path / "m.mf").read_bytes(), [1.5123])
+    assert_whole(model)
+
+
+def test_trees_are_not_sampled_anew_for_an_end_that_other_rows_have():
+    table = np.round(X, 1)
+    model = MondrianForestRegressor(**SMALL | PAPER).fit(table, Y).forget([0])
+    first = state_of(model).grove
+    ends = np.flatnonzero((table == table.max(axis=0)).any(axis=1))
+    assert len(ends) > 10
+    model.forget(ends[:2])
+    assert state_of(model).grove is first
+
+
+def test_records_are_forgotten_with_a_spread_that_was_given_later():
+    model = MondrianForestRegressor(**SMALL).fit(X, Y)
+    row = int(state_of(model).spread_record["arrival"][0])
+    model.set_params(spread=1.0).forget([row])
+    assert row not in state_of(model).spread_record["arrival"]
+
+
+def test_errors_of_rows_that_left_a_window_are_forgotten():
+    options = SMALL | PAPER | {"max_rows": 60, "forgetting": "change"}
+    model = MondrianForestRegressor(**options).fit(X[:60], Y[:60])
+    for start in range(60, 300, 20):
+        model.partial_fit(X[start : start + 20], Y[start : start + 20])
+    assert len(state_of(model).monitor.recent) > 0
+    model.forget([100])
+    assert len(state_of(model).monitor.recent) == 0
+
+
+def test_a_store_does_not_stay_large_for_ever():
+    table, labels = stream(3000)
+    model = MondrianForestRegressor(**SMALL).fit(table, labels)
+    while model.n_rows_ > 50:
+        model.forget(model.row_numbers_[: model.n_rows_ // 5 + 1])
+    assert len(state_of(model).rows) < 2000
+    assert_whole(model, labels)
+
+
+def test_a_tolerance_that_is_set_later_counts_from_then_on():
+    model = MondrianForestRegressor(**SMALL).fit(X[:100], Y[:100]).set_params(cut_tolerance=0.5)
+    assert state_of(model.partial_fit(X[100:101], Y[100:101])).growth.tolerance == 0.5
+    model.set_params(cut_tolerance=0.1).forget([0])
+    assert state_of(model).growth.tolerance == 0.1
+
+
+@pytest.mark.parametrize("scale", [1e-8, 1e8])
+def test_the_unit_in_which_cuts_are_compared_follows_the_labels(scale):
+    """Of the first row alone nobody knows the unit."""
+    posterior = PrunedPosterior(prior_stop=0.5)
+    options = SMALL | {"posterior": posterior, "spread": 1.0, "n_estimators": 200}
+    trees = [
+        MondrianForestRegressor(**options)
+        .partial_fit(X[:1], factor * Y[:1])
+        .partial_fit(X[1:], factor * Y[1:])
+        .trees_
+        for factor in (1.0, scale)
+    ]
+    shares = [np.mean([tree.split_feature[0] == 0 for tree in one]) for one in trees]
+    assert shares[0] > 0.6  # one of three features, if cuts did not look at labels
+    assert shares[1] == pytest.approx(shares[0], abs=0.05)
+
+
+@pytest.mark.parametrize("size", [1e8, 1e12, 1e20, 1e100])
+def test_nothing_of_an_absurd_label_is_left_in_the_sums(size):
+    options = SMALL | {"robust": False, "spread": 1.0, "posterior": PrunedPosterior(prior_stop=0.5)}
+    model = MondrianForestRegressor(**options).fit(X[:200], Y[:200])
+    model.partial_fit(X[200:201], [size]).forget([200])
+    model.partial_fit(X[201:], Y[201:])
+    state = state_of(model)
+    for number, tree in enumerate(model.trees_):
+        contests = state.grove.contests_of(number).candidates
+        for node in np.flatnonzero(tree.tallies["contest"] >= 0):
+            numbers = rows_in(tree, state.grove.rows(number), node)
+            scores = np.rint(
+                (state.labels[numbers] - state.growth.label_origin) / state.growth.label_unit
+            )
+            assert contests[tree.tallies["contest"][node], -1]["sum_left"] == scores.sum()
+
+
+def test_labels_are_not_mixed_up_by_features_without_weight():
+    generator = np.random.default_rng(0)
+    table = generator.random((900, 3))
+    wave = np.where(np.arange(900) < 600, np.sin(6 * table[:, 0]), 5 - 3 * np.cos(6 * table[:, 0]))
+    labels = wave + 10 * table[:, 1]
+    model = MondrianForestRegressor(
+        5, random_state=0, trend="linear", feature_weights=[1, 0, 0], forgetting="change",
+        posterior=PrunedPosterior(prior_stop=0.5), robust=False,
+    )  # fmt: skip
+    for start in range(0, 900, 5):
+        model.partial_fit(table[start : start + 5], labels[start : start + 5])
+    assert model.changes_
+    state = state_of(model)
+    held = state.arrivals[: state.n_rows]
+    known = state.labels[: state.n_rows] + state.trend.at(table[held])
+    np.testing.assert_allclose(known, labels[held], atol=1e-9)
+
+
+@pytest.mark.parametrize("rows", [np.ma.array([1, 2], mask=[0, 1]), [True, 2], (np.True_, 0)])
+def test_masked_row_numbers_and_mixed_flags_are_refused(rows):
+    model = MondrianForestRegressor(**SMALL).fit(X, Y)
+    with pytest.raises(ValueError, match="rows must be row numbers"):
+        model.forget(rows)
+
+
+def test_a_reader_of_older_trees_does_not_see_rows_move():
+    """Its trees have been copied for a writer, but the store of rows and labels is still shared."""
+    model = MondrianForestRegressor(**SMALL | PAPER).fit(X[:200], Y[:200])
+    model.partial_fit(X[200:201], Y[200:201])
+    shared = shared_by(model)
+    old = state_of(model)
+    known = old.labels[: old.n_rows].copy()
+    shared.readers[-1] = old  # somebody who is slow
+    model.partial_fit(X[201:203], Y[201:203])
+    assert state_of(model).grove is not old.grove
+    model.forget(np.arange(30))
+    np.testing.assert_array_equal(old.labels[: old.n_rows], known)
+    del shared.readers[-1]
+    assert_whole(model)

@@ -294,3 +294,24 @@ def test_it_learns_a_stream_of_river():
     error = evaluate.progressive_val_score(rows, RiverForest(seed=0, n_estimators=4), metrics.MAE())
     mean = np.mean([y for _, y in rows])
     assert error.get() < 0.7 * np.mean([abs(y - mean) for _, y in rows])
+
+
+def test_forgotten_rows_do_not_come_back_with_a_new_feature():
+    model = RiverForest(n_estimators=3, seed=0)
+    rows = [
+        ({"a": i / 50, "b": (i * 7 % 50) / 50}, 123.456 if i == 3 else i / 50) for i in range(50)
+    ]
+    for x, y in rows:
+        model.learn_one(x, y)
+    model.forget([3])
+    assert model.forest.n_rows_ == 49
+    assert np.float64(123.456).tobytes() not in pickle.dumps(model)
+    with pytest.warns(UserWarning, match="are ignored"):
+        model.learn_one({"a": 0.1, "b": 0.2, "c": 0.3}, 0.5)
+    assert model.forest.n_rows_ == 50
+    assert model.features == ("a", "b")
+
+
+def test_a_forest_without_rows_cannot_forget():
+    with pytest.raises(NotFittedError):
+        RiverForest(n_estimators=3).forget([0])

@@ -21,7 +21,7 @@ from .intake import label_moments
 from .parameters import RANDOM, Parameters
 from .posteriors import Posterior, posterior_for
 from .pruning import COIN
-from .scaling import Range
+from .scaling import Range, Scaling
 from .state import ForestState
 from .trees import (
     finish,
@@ -30,10 +30,17 @@ from .trees import (
     with_leaving,
     with_most_evidence,
     with_own_trees,
+    with_room,
 )
 
 MANY = 0.25
 """If a larger share of the rows leaves, the trees are sampled anew on the rest."""
+
+_LARGEST_STORE, _SMALL_STORE = 16, 1000
+"""If a store has more places than 16 for each row, and a thousand, all is stored anew. The store of
+a stream grows fourfold."""
+_ROUNDING = 1e-5
+"""By which the coordinates of one value may differ, if they were computed in two ways."""
 
 Numbers = NDArray[np.int64]
 
@@ -127,40 +134,43 @@ def forget(state: ForestState, parameters: Parameters, arrivals: Numbers) -> For
     that takes no time: moments of labels, prior mean, spread. The rest stays until the next review
     or fit.
     """
-    leaving = np.flatnonzero(np.isin(state.arrivals[: state.n_rows], arrivals))
-    record = state.spread_record[~np.isin(state.spread_record["arrival"], arrivals)]
-    if len(leaving) == 0 and len(record) == len(state.spread_record):
+    if len(arrivals) == 0:
         return state
+    state = with_tolerance(state, parameters)
+    leaving = np.flatnonzero(np.isin(state.arrivals[: state.n_rows], arrivals))
     if len(leaving) == state.n_rows:
         raise ValueError("A forest must keep at least one row: to forget all, fit it to others.")
     n_jobs, posterior = parameters.n_jobs, posterior_for(state.model, parameters.posterior)
     is_kept = np.ones(state.n_rows, dtype=np.bool_)
     is_kept[leaving] = False
     moments = label_moments(state.labels[: state.n_rows][is_kept])
-    state = state.but(
-        random_states=state.random_states.copy(),
-        label_moments=moments,
-        model=_with_prior_of(state, posterior, moments),
-    )
-    if parameters.spread is None and len(record) < len(state.spread_record):
-        none = constant_spread(1.0)
-        spread = spread_of(record, moments, state.model) if len(record) > 0 else none
-        state = state.but(spread=spread, spread_record=record)
+    state = state.but(random_states=state.random_states.copy(), label_moments=moments)
+    if len(leaving) > 0:  # else no root is computed anew
+        state = state.but(model=_with_prior_of(state, posterior, moments))
+    record = state.spread_record[~np.isin(state.spread_record["arrival"], arrivals)]
+    if len(record) < len(state.spread_record):
+        state = state.but(spread_record=record)
+        if parameters.spread is None:
+            none = constant_spread(1.0)
+            spread = spread_of(record, moments, state.model) if len(record) > 0 else none
+            state = state.but(spread=spread)
     if state.monitor is not None:
         state = state.but(monitor=state.monitor.without(arrivals, moments))
-    state, must_resample = _with_range_of(state, parameters, leaving, is_kept)
+    are_all_held = len(leaving) == len(arrivals)
+    state, must_resample = _with_range_of(state, parameters, is_kept, are_all_held=are_all_held)
+    must_resample |= len(state.rows) > _LARGEST_STORE * (state.n_rows - len(leaving)) + _SMALL_STORE
     if must_resample or len(leaving) > MANY * state.n_rows:
         state = resampled(without(state, leaving), n_jobs)
         return with_most_evidence(state, posterior, n_jobs)
+    if len(leaving) == 0:
+        return state
     n_after = state.n_rows - len(leaving)
     state = with_leaving(state, leaving)
     if seeks_evidence(posterior, state.model, n_after):
         # The evidence has to see the rows leave the trees, which nobody else may know then.
         state = finish(with_own_trees(state, n_jobs), n_jobs)
         return with_most_evidence(state, posterior, n_jobs)
-    if not state.grove.can_learn(state.n_rows, state.growth.n_candidate_splits):
-        state = with_own_trees(state, n_jobs)
-    return state
+    return with_room(state, state.n_rows, n_jobs)
 
 
 def _with_prior_of(state: ForestState, posterior: Posterior, labels: Moments) -> LabelModel:
@@ -177,40 +187,66 @@ def _with_prior_of(state: ForestState, posterior: Posterior, labels: Moments) ->
 
 
 def _with_range_of(
-    state: ForestState, parameters: Parameters, leaving: Numbers, is_kept: NDArray[np.bool_]
+    state: ForestState, parameters: Parameters, is_kept: NDArray[np.bool_], *, are_all_held: bool
 ) -> tuple[ForestState, bool]:
     """Return the forest with ranges that no forgotten row has set.
 
-    Return also whether the rows that stay have other coordinates now.
+    Return also whether the rows that stay have other coordinates now. Where some of the forgotten
+    rows were not held any more, nobody knows which ends they have set: these are all that no other
+    row has.
     """
-    rows = state.rows[: state.n_rows]
-    old = rows.min(axis=0), rows.max(axis=0)
-    gone = rows[leaving]
-    if not np.any((gone == old[0]) | (gone == old[1])):
-        return state, False
-    new = rows[is_kept].min(axis=0), rows[is_kept].max(axis=0)
-    is_moved = [one != other for one, other in zip(old, new, strict=True)]
-    known = state.scaling.weights > 0.0
-    features = state.scaling.invert(np.stack(new))
-    seen_range = _replaced(state.seen_range, features, [where & known for where in is_moved])
-    state = state.but(seen_range=seen_range)
+    kept, gone = state.rows[: state.n_rows][is_kept], state.rows[: state.n_rows][~is_kept]
+
+    def found_again(ends: Range) -> Range | None:
+        """Return a range without ends of forgotten rows, or None if it has none."""
+        places = state.scaling.apply(np.stack(ends))
+        near, is_lost = _nearest(gone, places)
+        for end, f in np.argwhere(is_lost):  # not if another row has the same value
+            is_lost[end, f] = not np.any(kept[:, f] == near[end, f])
+        if not are_all_held:
+            is_lost |= ~_nearest(kept, places)[1]
+        is_lost &= state.scaling.weights > 0.0
+        return _replaced(ends, kept, is_lost, state.scaling) if np.any(is_lost) else None
+
+    seen = found_again(state.seen_range)
+    if seen is not None:
+        state = state.but(seen_range=seen)
     if state.scaling.warp is not None or parameters.feature_range is not None:
         return state, False
-    bounds = state.scaling.apply(np.stack(state.scaling.range))
-    was_end = [
-        where & known & (np.abs(end - bound) <= 1e-5 * np.abs(bounds[1]))
-        for where, end, bound in zip(is_moved, old, bounds, strict=True)
-    ]
-    if not np.any(was_end):
+    found = found_again(state.scaling.range)
+    if found is None:
         return state, False
-    found = _replaced(state.scaling.range, features, was_end)
     scaling, moved = state.scaling.widened(found, state.rows, state.n_rows)
     return state.but(scaling=scaling, rows=moved), True
 
 
-def _replaced(ends: Range, features: NDArray[np.float64], where: list[Any]) -> Range:
-    low, high = (
-        np.where(place, feature, end)
-        for place, feature, end in zip(where, features, ends, strict=True)
-    )
-    return low, high
+def _nearest(
+    rows: NDArray[np.float32], places: NDArray[np.float32]
+) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
+    """Return which coordinates of rows are nearest to both ends of each feature.
+
+    Return also whether they are there, up to rounding.
+    """
+    if len(rows) == 0:
+        return places, np.zeros(places.shape, dtype=np.bool_)
+    features = np.arange(places.shape[1])
+    near = np.array([rows[np.abs(rows - end).argmin(axis=0), features] for end in places])
+    return near, np.abs(near - places) <= _ROUNDING * np.abs(places).max(axis=0)
+
+
+def _replaced(
+    ends: Range, rows: NDArray[np.float32], where: NDArray[np.bool_], scaling: Scaling
+) -> Range:
+    """Return a range of which some ends are those of rows now."""
+    low, high = rows.min(axis=0), rows.max(axis=0)
+    where = where | ((low == high) & np.any(where, axis=0))  # both ends of a constant are one
+    features = scaling.invert(np.stack((low, high)))
+    new_low, new_high = np.where(where, features, np.stack(ends))
+    return np.minimum(new_low, new_high), new_high
+
+
+def with_tolerance(state: ForestState, parameters: Parameters) -> ForestState:
+    """Return the forest with the tolerance for cuts that is asked for now."""
+    if state.growth.tolerance == parameters.cut_tolerance:
+        return state
+    return state.but(growth=state.growth._replace(tolerance=parameters.cut_tolerance))

@@ -45,17 +45,22 @@ class Shared:
     def __init__(self, state: ForestState | None = None) -> None:
         self.state = state
         """None before the first fit."""
-        self.readers: dict[int, Any] = {}
-        """The trees that each reader has in use."""
+        self.readers: dict[int, ForestState] = {}
+        """The state that each reader has in use."""
         self.writer: dict[str, int] = {}
         self.changing: dict[int, None] = {}
         """Visits during which nobody else may look at the trees."""
         self.checked: tuple[list[Any], Parameters] | None = None
         """The parameters that were checked last, as the estimator has them and as they are used."""
 
-    def is_read(self, trees: object) -> bool:
-        """Return whether somebody reads these trees."""
-        return any(used is trees for used in list(self.readers.values()))
+    def is_read(self, state: ForestState) -> bool:
+        """Return whether somebody reads what finishing a state would change in place."""
+        assert state.unfinished is not None
+        moves_rows = state.unfinished.leaving is not None
+        return any(
+            used.grove is state.grove or (moves_rows and used.shares_rows_with(state))
+            for used in list(self.readers.values())
+        )
 
 
 def shared_by(forest: Any) -> Shared:
@@ -138,7 +143,7 @@ class _Visit:
         while True:
             state = shared.state
             assert state is not None
-            shared.readers[id(self)] = state.grove
+            shared.readers[id(self)] = state
             if not shared.changing and shared.state is state and not state.unfinished:
                 return state
             shared.readers.pop(id(self), None)
@@ -164,7 +169,7 @@ class _Visit:
             sleep(_PAUSE)
         state = shared.state
         if state is not None and state.unfinished:
-            while shared.is_read(state.grove):
+            while shared.is_read(state):
                 sleep(_PAUSE)
             shared.changing[id(self)] = None
             shared.state = finish(state, self._n_jobs)
@@ -194,7 +199,7 @@ class _Visit:
         if not shared.readers:  # as a rule
             return True
         deadline = monotonic() + LONGEST_WAIT
-        while shared.is_read(state.grove):
+        while shared.is_read(state):
             if monotonic() > deadline:
                 shared.changing.pop(id(self), None)
                 return False

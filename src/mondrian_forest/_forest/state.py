@@ -125,6 +125,11 @@ class ForestState:
         """Whether the rows have been dropped."""
         return len(self.rows) < self.n_rows
 
+    def shares_rows_with(self, other: ForestState) -> bool:
+        """Return whether both have the same store of rows, labels or arrivals."""
+        pairs = ((self.rows, other.rows), (self.labels, other.labels))
+        return self.arrivals is other.arrivals or any(one is two for one, two in pairs)
+
     def ensemble(self) -> Ensemble:
         """Return all that prediction needs of the trees."""
         return ensemble_of(self.grove, self.growth, self.model)

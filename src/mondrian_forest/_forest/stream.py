@@ -22,9 +22,10 @@ from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
 from .._core.arrays.memory import enlarge
+from .._core.growth import with_label_unit
 from .._core.labels.model import Summary
 from .._core.moments import Moments, merge_samples, remove_samples
-from .forgetting import MANY, Exchange, exchange, first_rows, without
+from .forgetting import MANY, Exchange, exchange, first_rows, with_tolerance, without
 from .held_out import (
     FEWEST_ROWS,
     HeldOut,
@@ -51,6 +52,7 @@ from .trees import (
     with_leaving,
     with_most_evidence,
     with_own_trees,
+    with_room,
 )
 from .trials import asks_for_trials, small_parameters
 
@@ -119,6 +121,7 @@ def learn(
     """
     n_jobs = parameters.n_jobs
     n_seen = state.n_seen + len(labels)
+    state = with_tolerance(state, parameters)
     if parameters.forgetting == CHANGE:
         state, n_since = _watched(state, parameters, table, labels)
         if n_since is not None:
@@ -187,9 +190,7 @@ def _exchanged(
         # The evidence has to see the rows in the trees, which nobody else may know then.
         state = finish(with_own_trees(state, n_jobs), n_jobs)
         return with_most_evidence(state, posterior, n_jobs)
-    if not state.grove.can_learn(end, state.growth.n_candidate_splits):
-        state = with_own_trees(state, n_jobs)
-    return state
+    return with_room(state, end, n_jobs)
 
 
 def _with_fewer_labels(state: ForestState, leaving: NDArray[np.int64]) -> Moments:
@@ -253,6 +254,8 @@ def _is_better_since(
         trend=parameters.trend,
         feature_range=parameters.feature_range,
     )
+    if _keeps_trend(state):
+        small = replace(small, trend=None)
     trial = start(_seeded(small, state, len(labels)), known[:half], known_labels[:half])
     errors = known_labels[half:] - predict_mean_of_trees(trial, known[half:], parameters.n_jobs)
     monitor = state.monitor
@@ -302,10 +305,22 @@ def _fitted_again(
     known, known_labels, arrivals = _held_after(state, table, labels, rows)
     again = replace(parameters, posterior=posterior_for(state.model, parameters.posterior))
     again = _seeded(again, state, len(labels))
+    if _keeps_trend(state):
+        again = replace(again, trend=None)
     since = start(again, known, known_labels, state.feature_names)
+    if _keeps_trend(state):
+        since = since.but(trend=state.trend)
     return _renumbered(since, arrivals, state.n_seen + len(labels)).but(
         monitor=state.monitor, has_rescaled=state.has_rescaled
     )
+
+
+def _keeps_trend(state: ForestState) -> bool:
+    """Return whether the trend stays in a fit to stored rows.
+
+    They know nothing of features without a weight, which the trend may need.
+    """
+    return state.trend is not None and not np.all(state.scaling.weights > 0.0)
 
 
 def _seeded(parameters: Parameters, state: ForestState, n_new: int) -> Parameters:
@@ -319,17 +334,22 @@ def _held_after(
 ) -> tuple[NDArray[Any], NDArray[np.float64], NDArray[np.int64]]:
     """Return what the forest holds after an exchange of rows: rows, labels and arrivals in order.
 
-    Stored rows are not known more precisely than their coordinates.
+    Stored rows are not known more precisely than their coordinates. The labels are residuals if the
+    trend stays.
     """
     held = np.delete(np.arange(state.n_rows), rows.leaving)
     held = held[np.argsort(state.arrivals[held])]
     new = np.arange(len(labels)) if rows.joining is None else rows.joining
     known, known_labels = state.scaling.invert(state.rows[held]), state.labels[held]
-    if state.trend is not None:
+    new_labels = labels[new]
+    if _keeps_trend(state):
+        assert state.trend is not None
+        new_labels = state.trend.residuals(table[new], new_labels)
+    elif state.trend is not None:
         known_labels = known_labels + state.trend.at(known)
     return (
         np.concatenate((known, table[new])),
-        np.concatenate((known_labels, labels[new])),
+        np.concatenate((known_labels, new_labels)),
         np.concatenate((state.arrivals[held], state.n_seen + new)),
     )
 
@@ -386,7 +406,7 @@ def _stored(
 def _reviewed(
     state: ForestState, posterior: Posterior, leaving: NDArray[np.int64], *, robust: bool
 ) -> tuple[ForestState, bool]:
-    """Estimate warp, limits of labels and hyperparameters again.
+    """Estimate warp, limits and unit of labels, and hyperparameters again.
 
     Returns also whether stored rows or labels have changed, so that trees must be sampled anew.
     Rows that leave in the same call still count for warp, limits and resolution.
@@ -405,6 +425,10 @@ def _reviewed(
             state, is_limited = _with_limited_labels(state, leaving)
             is_changed |= is_limited
         state = state.but(resolution=resolution_of(state.labels[: state.n_rows]))
+    growth = with_label_unit(state.growth, state.label_moments)
+    if growth.n_candidate_splits > 1 and growth.is_far_from(state.growth):
+        state = state.but(growth=growth)  # as a fit would compare cuts
+        is_changed = True
     model = posterior.estimate(
         Summary(
             state.label_moments,

@@ -185,6 +185,13 @@ def _move_rows(state: ForestState) -> None:
         array[end - len(leaving.numbers) : end] = 0
 
 
+def with_room(state: ForestState, n_rows: int, n_jobs: int | None) -> ForestState:
+    """Return the forest with trees that can learn up to ``n_rows`` rows, and can forget."""
+    if state.grove.can_learn(n_rows, state.growth.n_candidate_splits) and not state.is_mapped:
+        return state
+    return with_own_trees(state, n_jobs)
+
+
 def with_own_trees(state: ForestState, n_jobs: int | None) -> ForestState:
     """Return the forest with a copy of its trees that nobody else knows, and that can learn."""
     old = state.grove

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
 from datetime import date, time, timedelta
 from numbers import Integral, Real
 from typing import Any, TypeGuard
@@ -155,6 +156,8 @@ def check_row_numbers(rows: ArrayLike, n_seen: int) -> NDArray[np.int64]:
         found = np.asarray(rows)
     except (TypeError, ValueError):
         found = np.empty((0, 0), dtype=object)
+    if np.ma.is_masked(rows) or (isinstance(rows, list | tuple) and _mixes_flags(rows)):
+        found = np.empty((0, 0), dtype=object)
     if found.ndim == 1 and found.dtype == np.bool_:
         if len(found) == n_seen:
             return np.flatnonzero(found)
@@ -176,6 +179,12 @@ def check_row_numbers(rows: ArrayLike, n_seen: int) -> NDArray[np.int64]:
             f"{n_seen - 1}."
         )
     return np.unique(found.astype(np.int64))
+
+
+def _mixes_flags(values: Sequence[Any]) -> bool:
+    """Return whether some of the values are True or False, and others are not."""
+    n_flags = sum(isinstance(value, bool | np.bool_) for value in values)
+    return 0 < n_flags < len(values)
 
 
 def refuse_what_is_no_number(name: str, data: object) -> None:

@@ -34,7 +34,7 @@ from .._forest.recipe import fit as fit_forest
 from .._forest.scaling import Range, Scaling
 from .._forest.sharing import with_state
 from .._forest.state import ForestState
-from .._forest.trees import finish, with_joining, with_own_trees
+from .._forest.trees import finish, with_joining, with_room
 from .._forest.validation import check_integer
 from .._forest.weights import MOST_ROWS as MOST_TRIAL_ROWS
 from ..forest import MondrianForestRegressor
@@ -258,9 +258,7 @@ class ClusterRows(Source):
         state = state.but(rows=rows, labels=labels, arrivals=arrivals, n_rows=n_rows, n_seen=n_rows)
         if len(self._held_labels) > 0:
             state = state.but(grove=linked(state.grove))
-            if not state.grove.can_learn(n_rows, state.growth.n_candidate_splits):
-                state = with_own_trees(state, n_jobs)
-            state = finish(with_joining(state, n_rows), n_jobs)
+            state = finish(with_joining(with_room(state, n_rows, n_jobs), n_rows), n_jobs)
         return state
 
     def finished(self, state: ForestState) -> ForestState:

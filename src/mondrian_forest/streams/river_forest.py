@@ -55,7 +55,8 @@ class RiverForest(MiniBatchRegressor):  # type: ignore[misc]
     Attributes
     ----------
     forest : MondrianForestRegressor or None
-        The forest; None before the first row.
+        The forest; None before the first row. Do not change it: ``forget`` is a method of this
+        class, too.
     features : tuple
         Names of the features, in the order of the forest's columns.
 
@@ -173,6 +174,20 @@ class RiverForest(MiniBatchRegressor):  # type: ignore[misc]
             raise ValueError(f"y must have one value for each of the {len(X)} rows of X.")
         if len(X):
             self._learn(tuple(X.columns), _table(X), labels)
+
+    def forget(self, rows: ArrayLike) -> None:
+        """Forget rows; see :meth:`MondrianForestRegressor.forget`.
+
+        Afterwards no new features are accepted, because the rows learned so far are not kept for
+        them any more.
+
+        Parameters
+        ----------
+        rows : array-like of int, or of bool
+            Their numbers in the order in which they were learned, or a mask of all rows learned.
+        """
+        self._fitted().forget(rows)
+        self._first = None
 
     def predict_many(self, X: Any) -> Any:
         """Return the predicted means of the labels of the rows of a table.

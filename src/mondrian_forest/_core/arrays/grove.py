@@ -71,7 +71,7 @@ class Grove(NamedTuple):
         return RowLists(numbers) if self.is_linked else RowOrder(numbers)
 
     def can_learn(self, n_rows: int, n_candidates: int) -> bool:
-        """Return whether trees of up to so many rows have room, and their contests too.
+        """Return whether there is room for trees of this many rows, and for their contests.
 
         The kernels that add nodes use free places first, or ``compact`` makes room.
         """
@@ -79,7 +79,8 @@ class Grove(NamedTuple):
         has_contests = n_candidates == 1 or (
             candidates.shape[2] == n_candidates + 1 and candidates.shape[1] >= n_rows
         )
-        return self.is_linked and self.row_numbers.shape[1] >= n_rows and has_contests
+        has_room = self.row_numbers.shape[1] >= n_rows and self.nodes.shape[1] >= 2 * n_rows - 1
+        return self.is_linked and has_room and has_contests
 
     def has_free_places(self) -> bool:
         """Return whether the kernels that forget or resample have left gaps in the arrays."""

@@ -9,6 +9,8 @@ from ..moments import Moments
 
 MOST_CANDIDATES = 2**15
 """The most cuts to choose from; more make no difference."""
+_FAR = 5
+"""Powers of two by which units, or origins in standard deviations, may differ."""
 
 
 class Growth(NamedTuple):
@@ -28,6 +30,12 @@ class Growth(NamedTuple):
     tolerance: float = 0.0
     """How much better, as a share, another candidate must separate the labels before it takes the
     place of the cut in use as rows come and go. Only 0 has the law of a batch."""
+
+    def is_far_from(self, other: Growth) -> bool:
+        """Return whether labels are compared in units of another order of magnitude."""
+        ratio = math.log2(self.label_unit) - math.log2(other.label_unit)
+        shift = abs(self.label_origin - other.label_origin) / self.label_unit
+        return abs(ratio) > _FAR or shift > 2.0 ** (20 + _FAR)
 
 
 def with_label_unit(growth: Growth, moments: Moments) -> Growth:

@@ -15,10 +15,10 @@ from . import Growth
 
 MANY_FEATURES = 128
 """With more features, a binary search for the feature of a cut is faster than counting sides."""
-_LARGEST_SCORE = 2.0**100
-"""Sums of scores, and their squares, must be finite: an infinite label that is taken away from an
-infinite sum leaves NaN. Labels are that large only if all others, from which the unit comes, are
-nearly equal."""
+_LARGEST_SCORE = 2.0**31
+"""About two thousand standard deviations. No label of a fit to fewer than four million rows is as
+far from the mean; one that comes later may be. Sums up to 2**53 are exact, so that nothing of a
+label is left when it is taken away."""
 
 
 class CutScratch(NamedTuple):
