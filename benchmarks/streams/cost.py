@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -19,8 +20,11 @@ from .generated import drifting
 N_TREES = 50
 TURNS = 5
 OURS = "`MondrianForestRegressor()`"
+TOLERANT = "`MondrianForestRegressor(cut_tolerance=0.05)`"
+N_TEST = 2_000
 WITHOUT: dict[str, dict[str, Any]] = {
     "default": {},
+    "with cut_tolerance=0.05": {"cut_tolerance": 0.05},
     "without learning the spread": {"spread": 1.0},
     "without learning feature weights": {"feature_weights": None},
     "with one candidate cut": {"n_candidate_splits": 1},
@@ -47,18 +51,27 @@ def single_rows(n_trees: int, n_seen: int, n_single: int) -> Table:
         note=f"Friedman's function of 10 features, {n_trees} trees, one thread. In turn: medians "
         f"of {TURNS} turns. `python -m benchmarks online` has the same for the paper's model.",
     )
-    forest = MondrianForestRegressor(n_trees, random_state=0).fit(X[:n_seen], y[:n_seen])
-    forest.partial_fit(X[:1], y[:1]).forget([n_seen])
+    forest, tolerant = (
+        MondrianForestRegressor(n_trees, random_state=0, cut_tolerance=tolerance)
+        .fit(X[:n_seen], y[:n_seen])
+        .partial_fit(X[:1], y[:1])
+        .forget([n_seen])
+        for tolerance in (0.0, 0.05)
+    )
 
-    def learn(rows: range) -> None:
+    def learn(rows: range, learner: MondrianForestRegressor = forest) -> None:
         for i in rows:
-            forest.partial_fit(X[i : i + 1], y[i : i + 1])
+            learner.partial_fit(X[i : i + 1], y[i : i + 1])
 
     def forget(rows: range) -> None:
         for i in rows:
             forest.forget([i - n_seen])
 
-    jobs = {(OURS, "learn"): learn, (OURS, "forget"): forget}
+    jobs: dict[tuple[str, str], Callable[[range], None]] = {
+        (OURS, "learn"): learn,
+        (OURS, "forget"): forget,
+        (TOLERANT, "learn"): partial(learn, learner=tolerant),
+    }
     try:
         from river.forest import AMFRegressor
     except ModuleNotFoundError:
@@ -90,30 +103,46 @@ def single_rows(n_trees: int, n_seen: int, n_single: int) -> Table:
 
 
 def in_chunks(n_trees: int, n_rows: int, chunk: int, repeats: int) -> Table:
-    X, y = rows_of(n_rows)
+    n_test = min(N_TEST, n_rows)
+    X, y = rows_of(n_rows + n_test)
+    X_test, y_test = X[n_rows:], y[n_rows:]
     table = Table(
         f"Learn {n_rows:,} rows in chunks of {chunk}, and in one batch",
-        ["forest", "in chunks, seconds", "in one batch, seconds", "times a batch fit"],
+        [
+            "forest",
+            "in chunks, seconds",
+            "in one batch, seconds",
+            "times a batch fit",
+            "RMSE in chunks",
+            "RMSE in one batch",
+        ],
         note=f"Friedman's function of 10 features, {n_trees} trees, {N_THREADS} threads, the best "
         f"of {repeats} runs in turn. The first line is the default; the others leave a part of "
-        "the work out.",
+        f"the work out. RMSE of {n_test:,} other rows, the mean of the runs.",
     )
+    errors: dict[int, list[float]] = {}
 
-    def seconds(options: dict[str, Any], size: int, n_rows: int) -> float:
-        forest = MondrianForestRegressor(n_trees, n_jobs=N_THREADS, random_state=0, **options)
+    def seconds(options: dict[str, Any], size: int, n_rows: int, seed: int = 0) -> float:
+        forest = MondrianForestRegressor(n_trees, n_jobs=N_THREADS, random_state=seed, **options)
         begin = perf_counter()
         for start in range(0, n_rows, size):
-            forest.partial_fit(X[start : start + size], y[start : start + size])
-        return perf_counter() - begin
+            end = min(start + size, n_rows)
+            forest.partial_fit(X[start:end], y[start:end])
+        end_time = perf_counter()
+        error = float(np.sqrt(np.mean((forest.predict(X_test) - y_test) ** 2)))
+        errors.setdefault(size, []).append(error)
+        return end_time - begin
 
     for name, options in WITHOUT.items():
         seconds(options, 50, 150)  # compiles, or loads compiled code
         times: dict[int, list[float]] = {chunk: [], n_rows: []}
-        for _ in range(repeats):
+        errors.clear()
+        for seed in range(repeats):
             for size, found in times.items():
-                found.append(seconds(options, size, n_rows))
+                found.append(seconds(options, size, n_rows, seed))
         online, batch = min(times[chunk]), min(times[n_rows])
-        table.add(name, online, batch, online / batch)
+        means = [f"{np.mean(errors[size]):.3f}" for size in times]
+        table.add(name, online, batch, online / batch, *means)
     return table
 
 
