@@ -102,14 +102,14 @@ def smallest_nodes(sizes: tuple[int, ...], data: Path | None) -> Table:
 def extrapolation(n_rows: int) -> Table:
     table = Table(
         "Extrapolation",
-        ["trend", "rows", "R2", "mean log density", "coverage of 90% intervals"],
+        ["mean function", "rows", "R2", "mean log density", "coverage of 90% intervals"],
         note="The default with 25 trees. y = 5 x1 + sin(9 x2) + noise of 0.1. "
         f"{n_rows:,} rows to train with x1 from 0 to 1.",
     )
     random = np.random.default_rng(0)
     X, noise = random.random((2 * n_rows, 2)), 0.1 * random.normal(size=2 * n_rows)
-    for trend in (None, "linear"):
-        forest = MondrianForestRegressor(25, trend=trend, n_jobs=2, random_state=0)
+    for kind in (None, "linear"):
+        forest = MondrianForestRegressor(25, mean_function=kind, n_jobs=2, random_state=0)
         y = 5 * X[:, 0] + np.sin(9 * X[:, 1]) + noise
         forest.fit(X[:n_rows], y[:n_rows])
         for where, shift in (("x1 from 0 to 1", 0.0), ("x1 from 1 to 2", 1.0)):
@@ -118,7 +118,7 @@ def extrapolation(n_rows: int) -> Table:
             found = forest.predict_distribution(new)
             low, high = found.interval(0.9).T
             table.add(
-                trend or "none",
+                kind or "none",
                 where,
                 f"{r2_score(label, found.mean()):.3f}",
                 f"{found.logpdf(label).mean():.3f}",

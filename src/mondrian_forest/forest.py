@@ -87,9 +87,11 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
         Keep single extreme values from ruling the forest. Features are mapped to [0, 1] through
         quantiles, not by minimum and maximum. Labels more than 20 times as far from the median as
         99% of all labels are learned as if they were just as far, with a warning.
-    trend : None or "linear", default=None
-        "linear": ridge regression, once, of which the forest learns the residuals. For data with a
-        trend that goes on beyond them.
+    mean_function : None, "linear", "boosting" or regressor, default=None
+        A regressor around which the forest puts its distribution: the forest learns its residuals,
+        by cross-fitting. "linear": ridge regression, for a trend that goes on beyond the data.
+        "boosting": scikit-learn's HistGradientBoostingRegressor, for smooth functions. Any other
+        regressor is cloned; inside a ``FrozenEstimator``, it is taken as it is.
     max_rows : int, default=None
         The most rows that the forest keeps; ``forgetting`` says which ones. None: keep all.
     n_jobs : int, default=None
@@ -153,8 +155,8 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
     integrates it out: mean and variance of each component are exact. With ``**PAPER``, a prediction
     far from all data is ``N(prior_mean, prior_scale / 2 + noise_variance)`` with the
     hyperparameters of ``posterior_``. If the spread was learned, as by default, it has the mean and
-    the standard deviation of all labels (with a trend: of the residuals). There are no sample
-    weights.
+    the standard deviation of all labels (with a mean function: its value, and the standard
+    deviation of its residuals). There are no sample weights.
 
     Threads may share a forest. Predictions, ``save``, pickling and copying see it as it was before
     or after a call of ``fit``, ``partial_fit``, ``forget`` or ``freeze`` in another thread, never
@@ -191,7 +193,7 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
         feature_weights: ArrayLike | str | None = "auto",
         spread: float | str = "auto",
         robust: bool = True,
-        trend: str | None = None,
+        mean_function: Any = None,
         feature_range: tuple[ArrayLike, ArrayLike] | None = None,
         max_rows: int | None = None,
         forgetting: str = "oldest",
@@ -206,7 +208,7 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
         self.feature_weights = feature_weights
         self.spread = spread
         self.robust = robust
-        self.trend = trend
+        self.mean_function = mean_function
         self.feature_range = feature_range
         self.max_rows = max_rows
         self.forgetting = forgetting
@@ -244,8 +246,8 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
 
         A forest whose feature weights are "auto", or which learns how far trees are pruned, is
         fitted again to its rows when it holds 50, 200, 800, 1,600 and 3,200 of them, and when the
-        rows learned since the last fit are twice as many as it holds. A trend is learned again only
-        then, so the first call should have some hundreds of rows.
+        rows learned since the last fit are twice as many as it holds. With a mean function, it is
+        fitted again whenever it holds twice as many rows.
 
         Hyperparameters that were not given are estimated again whenever a quarter of the rows are
         new. If the rows have outgrown a feature range that was not given, it is found again then,
@@ -282,8 +284,8 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
         and nothing of the single rows is left in them: no box, mean, sum or record of the spread.
         What was learned from many rows at once stays until it is learned again: quantiles by which
         features are mapped, feature weights, hyperparameters (except the prior mean and, by
-        default, the prior variance), limits of labels and a trend. To be rid of these as well, call
-        ``fit`` with the other rows.
+        default, the prior variance), limits of labels and the mean function. To be rid of these as
+        well, call ``fit`` with the other rows.
 
         Parameters
         ----------

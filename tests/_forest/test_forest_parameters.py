@@ -66,7 +66,7 @@ def test_a_posterior_that_is_set_after_the_fit_does_not_change_the_model_of_a_st
         ("spread", 0.0, "spread must be"),
         ("spread", "wide", "spread must be"),
         ("spread", np.nan, "spread must be"),
-        ("trend", "cubic", "trend must be"),
+        ("mean_function", "cubic", "mean_function must be"),
         ("posterior", "mcmc", "posterior must be"),
         ("posterior", HierarchicalPosterior(hyperparameters="mcmc"), "hyperparameters must be"),
     ],

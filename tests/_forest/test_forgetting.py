@@ -427,12 +427,12 @@ def test_a_monitor_is_saved_with_the_forest(tmp_path):
     np.testing.assert_array_equal(model.predict(table), other.predict(table))
 
 
-def test_a_change_keeps_names_and_trend():
+def test_a_change_keeps_names_and_mean_function():
     pandas = pytest.importorskip("pandas")
     table, labels = changed_stream(1600, 800)
     frame = pandas.DataFrame(table, columns=list("abcd"))
     model = MondrianForestRegressor(
-        **SMALL | PAPER | {"forgetting": "change", "trend": "linear", "n_estimators": 10}
+        **SMALL | PAPER | {"forgetting": "change", "mean_function": "linear", "n_estimators": 10}
     )
     for start in range(0, 1600, 50):
         model.partial_fit(frame[start : start + 50], labels[start : start + 50])
@@ -620,7 +620,7 @@ def test_labels_are_not_mixed_up_by_features_without_weight():
     wave = np.where(np.arange(900) < 600, np.sin(6 * table[:, 0]), 5 - 3 * np.cos(6 * table[:, 0]))
     labels = wave + 10 * table[:, 1]
     model = MondrianForestRegressor(
-        5, random_state=0, trend="linear", feature_weights=[1, 0, 0], forgetting="change",
+        5, random_state=0, mean_function="linear", feature_weights=[1, 0, 0], forgetting="change",
         posterior=PrunedPosterior(prior_stop=0.5), robust=False,
     )  # fmt: skip
     for start in range(0, 900, 5):
@@ -628,7 +628,7 @@ def test_labels_are_not_mixed_up_by_features_without_weight():
     assert model.changes_
     state = state_of(model)
     held = state.arrivals[: state.n_rows]
-    known = state.labels[: state.n_rows] + state.trend.at(table[held])
+    known = (state.labels + state.means)[: state.n_rows]
     np.testing.assert_allclose(known, labels[held], atol=1e-9)
 
 

@@ -111,9 +111,9 @@ def test_very_few_rows_can_be_fitted(n_rows):
     assert np.all(np.isfinite(found.predict_distribution(X + 0.1).logpdf(y)))
 
 
-def test_a_file_keeps_weights_spread_and_trend(tmp_path):
+def test_a_file_keeps_weights_spread_and_mean_function(tmp_path):
     X, y = friedman()
-    setting = CHOSEN | {"spread": "auto", "feature_weights": "auto", "trend": "linear"}
+    setting = CHOSEN | {"spread": "auto", "feature_weights": "auto", "mean_function": "linear"}
     model = small_forest(**setting).fit(X[:300], y[:300])
     model.save(tmp_path / "model.mf")
     loaded = MondrianForestRegressor.load(tmp_path / "model.mf")

@@ -84,7 +84,7 @@ def test_held_out_rows_are_learned_in_the_end():
 
 
 @pytest.mark.parametrize(
-    ("n_rows", "trend", "n_scored", "n_turns"),
+    ("n_rows", "mean_function", "n_scored", "n_turns"),
     [
         (60, None, 60, 10),
         (304, None, 300, 10),
@@ -92,10 +92,12 @@ def test_held_out_rows_are_learned_in_the_end():
         (2600, None, 780, 3),
         (6000, None, 600, 1),
         (12000, None, 1000, 1),
-        (300, "linear", 60, 1),  # the trend has seen all labels that were not held out at first
+        (300, "linear", 300, 10),
     ],
 )
-def test_on_small_tables_rows_are_held_out_in_turn(monkeypatch, n_rows, trend, n_scored, n_turns):
+def test_on_small_tables_rows_are_held_out_in_turn(
+    monkeypatch, n_rows, mean_function, n_scored, n_turns
+):
     turns = []
     sampled_on = []
 
@@ -116,7 +118,8 @@ def test_on_small_tables_rows_are_held_out_in_turn(monkeypatch, n_rows, trend, n
     monkeypatch.setattr(recipe, "sample_trees", sample)
     monkeypatch.setattr(held_out, "learn_from_held_out", learn)
     X, y = friedman(n_rows, 3)
-    small_forest(**PRUNED | {"n_estimators": 2, "spread": "auto", "trend": trend}).fit(X, y)
+    setting = PRUNED | {"n_estimators": 2, "spread": "auto", "mean_function": mean_function}
+    small_forest(**setting).fit(X, y)
     assert len(turns) == n_turns
     scored = np.concatenate(turns)
     assert len(set(scored.tolist())) == len(scored) == n_scored

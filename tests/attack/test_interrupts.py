@@ -116,7 +116,7 @@ FITS = {
     "fit": Case(unfitted(**SMALL), lambda forest: forest.fit(X[:16], Y[:16])),
     "fit, all learned": Case(unfitted(**AUTO), lambda forest: forest.fit(X[:60], Y[:60])),
     "fit, trend": Case(
-        unfitted(**SMALL, trend="linear"), lambda forest: forest.fit(X[:16], Y[:16])
+        unfitted(**SMALL, mean_function="linear"), lambda forest: forest.fit(X[:16], Y[:16])
     ),
     "fit, evidence": Case(unfitted(**EVIDENCE), lambda forest: forest.fit(X[:16], Y[:16])),
     "fit again, more features": Case(fitted(16, 17, **SMALL), fit_wider),
@@ -133,7 +133,7 @@ UPDATES = {
     "a row, review": Case(fitted(16, 19, **SMALL), learn_to(20)),
     "a row, review, paper": Case(fitted(16, 19, **SMALL_PAPER), learn_to(20)),
     "a row, spread": Case(fitted(60, 64, **SMALL | {"spread": "auto"}), learn_to(65)),
-    "a row, trend": Case(fitted(16, 17, **SMALL, trend="linear"), learn_to(18)),
+    "a row, trend": Case(fitted(16, 17, **SMALL, mean_function="linear"), learn_to(18)),
     "a row, 50 seen": Case(fitted(48, 49, **SMALL | {"feature_weights": "auto"}), learn_to(50)),
     "a row, 200 seen": Case(fitted(198, 199, **AUTO | {"spread": 1.0}), learn_to(200)),
     "rows": Case(fitted(16, 17, **SMALL), learn_to(19)),

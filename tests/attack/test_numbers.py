@@ -83,24 +83,26 @@ def assert_sound(distribution, y):
     size=st.sampled_from([1.0, 1e-16, 1e-100, 1e100]),
     posterior=st.sampled_from(["pruned", "hierarchical", "empirical"]),
     spread=st.sampled_from(["auto", 1.0, 1e-3]),
-    trend=st.sampled_from([None, "linear"]),
+    mean_function=st.sampled_from([None, "linear"]),
     min_samples_split=st.sampled_from([2, 10]),
     share=st.sampled_from([1.0, 0.5]),
 )
-def test_predictions_are_sound(table, size, posterior, spread, trend, min_samples_split, share):
+def test_predictions_are_sound(
+    table, size, posterior, spread, mean_function, min_samples_split, share
+):
     """After a fit to a share of the rows, and learning the others."""
     X, y = table
     n_first = len(y)
-    # With a trend, rows that are too far from those of the fit are refused, and so are labels of
+    # With a linear mean function, rows that are too far from those of the fit are refused, and so are labels of
     # such sizes if it leaves nothing of them.
-    if trend is None:
+    if mean_function is None:
         y = size * y
         n_first = max(int(share * len(y)), 1)
     forest = MondrianForestRegressor(
         3,
         posterior=posterior,
         spread=spread,
-        trend=trend,
+        mean_function=mean_function,
         min_samples_split=min_samples_split,
         random_state=0,
     ).fit(X[:n_first], y[:n_first])

@@ -30,7 +30,7 @@ shapes = st.fixed_dictionaries(
         "n_candidate_splits": st.sampled_from([1, "n_features"]),
         "feature_weights": st.sampled_from([None, None, None, "auto"]),
         "spread": st.sampled_from([1.0, 1.0, "auto"]),
-        "trend": st.sampled_from([None, None, "linear"]),
+        "mean_function": st.sampled_from([None, None, "linear"]),
         "n_jobs": st.sampled_from([None, 2]),
         "random_state": seeds,
     }

@@ -211,8 +211,8 @@ class TestFitRefuses:
             fit(forest, rows, y)
         with pytest.raises(ValueError, match="2 partitions, and y 4"):
             fit(forest, rows, labels.rechunk(25))
-        with pytest.raises(ValueError, match="has no trend"):
-            fit(MondrianForestRegressor(trend="linear"), rows, labels)
+        with pytest.raises(ValueError, match="has no mean function"):
+            fit(MondrianForestRegressor(mean_function="linear"), rows, labels)
         with pytest.raises(ValueError, match="block_rows"):
             fit(forest, rows, labels, block_rows=0)
         with pytest.raises(ValueError, match="n_estimators"):

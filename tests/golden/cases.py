@@ -50,9 +50,9 @@ CASES = {
     "given weights": {"feature_weights": [1.0, 0.0, 3.0]},
     "equal weights": {"feature_weights": None},
     "seven candidates": {"n_candidate_splits": 7, "spread": 1.5},
-    "linear": {"trend": "linear"},
-    "linear, paper": {**PAPER, "trend": "linear"},
-    "linear, empirical": {"posterior": "empirical", "trend": "linear", "robust": False},
+    "linear": {"mean_function": "linear"},
+    "linear, paper": {**PAPER, "mean_function": "linear"},
+    "linear, empirical": {"posterior": "empirical", "mean_function": "linear", "robust": False},
     "larger leaves": {"min_samples_split": 8},
 }  # fmt: skip
 

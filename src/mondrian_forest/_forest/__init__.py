@@ -12,7 +12,9 @@
 ``trials``             small forests that tell weights and pruning
 ``weights``            at which rates features are cut
 ``pruning``            how probable it is, a priori, that a node is not cut
-``mean_function``      a linear trend that is subtracted from the labels
+``mean_function``      a regressor, cross-fitted, whose residuals the forest learns
+``linear``             a mean function: ridge regression
+``boosting``           a mean function: boosted trees
 ``trees``              all trees at once: sampled, extended, copied, in threads
 ``held_out``           the spread, learned from rows that are predicted before they are learned
 ``predict``            trees, then spread, then mean function

@@ -22,7 +22,7 @@ def draw_values(state: ForestState, table: NDArray[Any], random: np.random.Rando
     tree = state.grove.tree(random.randint(state.grove.n_trees))
     rows = state.scaling.apply(table)
     values = _DRAWS[type(state.model)](state, tree, rows, random)
-    return values if state.trend is None else values + state.trend.at(table)
+    return values if state.mean_function is None else values + state.mean_function.at(table)
 
 
 class _Exits(NamedTuple):

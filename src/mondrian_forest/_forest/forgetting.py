@@ -122,6 +122,7 @@ def without(state: ForestState, leaving: Numbers) -> ForestState:
     return state.but(
         rows=state.rows[: state.n_rows][is_kept],
         labels=state.labels[: state.n_rows][is_kept],
+        means=state.means[: state.n_rows][is_kept],
         arrivals=state.arrivals[: state.n_rows][is_kept],
         n_rows=int(is_kept.sum()),
     )

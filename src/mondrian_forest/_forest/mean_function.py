@@ -1,97 +1,154 @@
-"""A linear trend of the labels. The forest learns the rest, so that predictions can extrapolate."""
+"""The mean function: a regressor whose residuals the forest learns.
+
+It is cross-fitted. The rows are divided into five folds, and a model is fitted to the rows outside
+of each fold. The residual of a row is that of the model that has not seen its label. So rows that
+are held out for the spread have honest residuals, too.
+
+A prediction takes the mean of the five models. None of them has seen the label of a new row, so
+its residual is like those that the forest has learned; and since the mean of models is at least as
+accurate as they are on average, forecasts are rather too wide than too narrow.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.base import clone
+from sklearn.frozen import FrozenEstimator
 
+from .boosting import Boosted, boosted, fit_boosted
+from .linear import Linear, fit_linear
+from .scaling import Range, blocks_of
+
+LINEAR, BOOSTING = "linear", "boosting"
 LARGEST_RESIDUAL = 1e150
-_SMALLEST_EIGENVALUE = 1e-10
-"""A direction has no slope if the standardised features vary less along it, relative to the largest
-variation."""
-_FEWEST_FREE = 0.1
-"""Share of the rows' degrees of freedom that the slopes must leave. With fewer, the score of
-generalised cross-validation is decided by chance: of 60 rows and 58 features of pure noise, it let
-the slopes explain all labels for 6 of 40 seeds."""
-_PENALTIES = np.geomspace(1e-12, 1e6, 73)
-"""The penalties of ridge regression that are tried, relative to the mean eigenvalue."""
+N_FOLDS = 5
+FEWEST_ROWS = 20
+"""With fewer rows, the mean function is the mean of the labels."""
+
+Values = NDArray[np.float64]
 
 
-class Trend(NamedTuple):
-    """A linear function of the features."""
+class Regressors(NamedTuple):
+    """The mean of regressors that the user has chosen."""
 
-    level: float
-    center: NDArray[np.float64]
-    size: NDArray[np.float64]
-    """Half of the range of each feature. The whole range might exceed the largest float64."""
-    slope: NDArray[np.float64]
-    """Change of the trend along one size of each feature."""
+    models: tuple[Any, ...]
 
-    def at(self, table: NDArray[Any]) -> NDArray[np.float64]:
-        """Return the trend at some rows, shape (n_rows,)."""
-        with np.errstate(over="ignore", invalid="ignore"):
-            scaled = (0.5 * np.asarray(table, np.float64) - 0.5 * self.center) / self.size
-            return np.asarray(self.level + scaled @ self.slope)
-
-    def residuals(self, table: NDArray[Any], labels: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return what is left of the labels."""
-        rest = labels - self.at(table)
-        if not np.abs(rest).max() <= LARGEST_RESIDUAL:
-            raise ValueError("X is too far from the rows of the fit for its linear trend.")
-        return rest
+    def at(self, table: NDArray[Any]) -> Values:
+        """Return the function at some rows, shape (n_rows,)."""
+        total = np.zeros(len(table))
+        for model in self.models:
+            found = np.asarray(model.predict(table), np.float64)
+            if found.shape != (len(table),) or not np.all(np.isfinite(found)):
+                raise ValueError(
+                    f"The mean function {type(model).__name__} must predict one finite number for "
+                    f"each of the {len(table)} rows, got shape {found.shape}."
+                )
+            total += found
+        return total / len(self.models)
 
 
-def fit_trend(
-    blocks: Iterable[tuple[slice, NDArray[np.float64]]],
-    labels: NDArray[np.float64],
-    is_used: NDArray[np.bool_],
-    seen_range: tuple[NDArray[np.float64], NDArray[np.float64]],
-) -> Trend:
-    """Fit a trend to the used rows by ridge regression, reading the table block by block.
+MeanFunction = Linear | Boosted | Regressors
 
-    Generalised cross-validation chooses the penalty. Without a penalty, labels without any trend
-    would be explained if there are hardly more rows than features. Equal features share their
-    slope.
-    """
-    low, high = seen_range
-    center = 0.5 * low + 0.5 * high
-    size = 0.5 * high - 0.5 * low
-    size = np.where(size > 0.0, size, 1.0)
-    n_rows = int(is_used.sum())
-    n_features = len(center)
-    level = float(labels[is_used].mean())
-    sums, cross = np.zeros(n_features), np.zeros(n_features)
-    gram = np.zeros((n_features, n_features))
-    for rows, block in blocks:
-        scaled = ((0.5 * block - 0.5 * center) / size)[is_used[rows]]
-        sums += scaled.sum(axis=0)
-        gram += scaled.T @ scaled
-        cross += scaled.T @ (labels[rows][is_used[rows]] - level)
-    gram -= np.outer(sums, sums / n_rows)
-    deviation = np.sqrt(np.maximum(np.diag(gram), 0.0))
-    deviation[deviation <= 1e-12 * np.sqrt(n_rows)] = np.inf  # a constant has no slope
-    values, vectors = np.linalg.eigh(gram / deviation[:, None] / deviation)
-    is_kept = values > _SMALLEST_EIGENVALUE * max(values[-1], 1e-300)
-    values, vectors = values[is_kept], vectors[:, is_kept]
-    along = vectors.T @ (cross / deviation)
-    total = float(((labels[is_used] - level) ** 2).sum())
-    explained = along**2 / values
-    # What no slope explains; with as many directions as rows that is nothing, up to rounding.
-    n_left = n_rows - 1 - len(values)
-    unexplained = max(total - float(explained.sum()), 0.0) if n_left > 0 else 0.0
-    best, shares = np.inf, np.zeros(len(values))  # no slope at all
-    for penalty in [*(_PENALTIES * max(values.mean(), 1e-300) if len(values) else ()), np.inf]:
-        tried = 1.0 / (1.0 + penalty / values)
-        shrunk = 1.0 / (1.0 + values / penalty)  # 1 - tried, with all its digits
-        rest = unexplained + float((explained * shrunk**2).sum())
-        n_free = n_left + float(shrunk.sum())
-        if n_free <= _FEWEST_FREE * (n_rows - 1):
-            continue
-        score = rest / n_free**2
-        if score < best:
-            best, shares = score, tried
-    slope = (vectors @ (along / values * shares)) / deviation
-    return Trend(level - float(slope @ (sums / n_rows)), center, size, slope)
+
+class CrossFit(NamedTuple):
+    """A mean function, and what it says of the rows that it was fitted to."""
+
+    function: MeanFunction
+    means: Values
+    """By row: the prediction of the model that has not seen its label."""
+
+
+def residuals(labels: Values, means: Values) -> Values:
+    """Return what is left of the labels."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        rest = labels - means
+    if not np.abs(rest).max(initial=0.0) <= LARGEST_RESIDUAL:
+        raise ValueError("X is too far from the rows of the fit for its mean function.")
+    return rest
+
+
+def cross_fit(
+    kind: Any,
+    table: NDArray[Any],
+    labels: Values,
+    seen: Range,
+    random: np.random.Generator,
+) -> CrossFit:
+    """Fit a mean function: "linear", "boosting", or a regressor of scikit-learn's interface."""
+    if isinstance(kind, FrozenEstimator):  # fitted by the user
+        function = Regressors((kind,))
+        return CrossFit(function, function.at(table))
+    n_rows = len(labels)
+    if n_rows < FEWEST_ROWS:
+        return _constant(labels, seen)
+    fold = random.permutation(n_rows) % N_FOLDS
+    if isinstance(kind, str) and kind == LINEAR:
+        return _cross_fit_linear(table, labels, seen, fold)
+    if isinstance(kind, str):
+        return _cross_fit_boosted(table, labels, fold, int(random.integers(2**31)))
+    models, means = _cross_predicted(
+        lambda rows, some: clone(kind).fit(rows, some), table, labels, fold
+    )
+    return CrossFit(Regressors(tuple(models)), means)
+
+
+def _constant(labels: Values, seen: Range) -> CrossFit:
+    size = np.ones(len(seen[0]))
+    level = float(labels.mean())
+    return CrossFit(Linear(level, 0.0 * size, size, 0.0 * size), np.full(len(labels), level))
+
+
+def _cross_fit_linear(
+    table: NDArray[Any], labels: Values, seen: Range, fold: NDArray[np.int64]
+) -> CrossFit:
+    means = np.empty(len(labels))
+    found = []
+    for k in range(N_FOLDS):
+        found.append(fit_linear(blocks_of(table), labels, fold != k, seen))
+        means[fold == k] = found[k].at(table[fold == k])
+    level = float(np.mean([one.level for one in found]))
+    slope = np.mean([one.slope for one in found], axis=0)
+    return CrossFit(found[0]._replace(level=level, slope=slope), means)
+
+
+def _cross_fit_boosted(
+    table: NDArray[Any], labels: Values, fold: NDArray[np.int64], seed: int
+) -> CrossFit:
+    center = float(labels.mean())
+    deviation = float((labels - center).std())  # boosting computes in single precision
+    unit = deviation if deviation > 0.0 else 1.0
+    models, means = _cross_predicted(
+        lambda rows, some: fit_boosted(rows, some, seed), table, (labels - center) / unit, fold
+    )
+    return CrossFit(boosted(models, center, unit), center + unit * means)
+
+
+def _cross_predicted(
+    fit: Callable[[NDArray[Any], Values], Any],
+    table: NDArray[Any],
+    labels: Values,
+    fold: NDArray[np.int64],
+) -> tuple[list[Any], Values]:
+    """Fit a model outside of each fold; return the models, and what they predict inside."""
+    models, means = [], np.empty(len(labels))
+    for k in range(N_FOLDS):
+        model = fit(table[fold != k], labels[fold != k])
+        means[fold == k] = Regressors((model,)).at(table[fold == k])
+        models.append(model)
+    return models, means
+
+
+def check_mean_function(kind: Any) -> Any:
+    """Return a value of the parameter, or raise a ValueError in one sentence."""
+    if kind is None or (isinstance(kind, str) and kind in (LINEAR, BOOSTING)):
+        return kind
+    if isinstance(kind, str | type) or not (hasattr(kind, "fit") and hasattr(kind, "predict")):
+        raise ValueError(
+            'mean_function must be None, "linear", "boosting" or a regressor with fit and predict, '
+            f"got {kind!r}."
+        )
+    return kind

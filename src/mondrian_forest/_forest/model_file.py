@@ -17,6 +17,7 @@ files. Format 2:
 ``contest_counts``   how many nodes of each tree keep their candidate cuts
 ``contests``         records of type ``CANDIDATE`` as bytes, for each of these nodes
 ``rows``, ``labels`` training rows as the trees see them, and their labels; empty without rows
+``means``            what the mean function said of them
 ``arrivals``         how many rows had been learned before each
 ``ordered_labels``   labels in the order of each tree, where rows are left out and labels needed
 ``random_states``    the random stream of each tree
@@ -24,7 +25,11 @@ files. Format 2:
 ``knots``            values and coordinates of the points of a warp; empty without one
 ``knot_counts``      how many of these points each feature has
 ``feature_weights``  what each feature is multiplied by then
-``trend``            level, centers, sizes and slopes of a linear trend; empty without one
+``linear``           level, centers, sizes and slopes of a linear mean function; empty without one
+``boosted_nodes``    records of type ``BOOSTED_NODE`` as bytes, of a mean function of boosted trees
+``boosted_trees``    their numbers: the root of each tree
+``boosted_ends``     the number of trees up to the end of each boosted model
+``boosted_levels``   center and unit of the labels, then the level of each model; empty without one
 ``spread``           standard deviations and the factors that belong to them
 ``novelty``          quantiles of the novelty of held-out rows; empty where none were held out
 ``spread_record``    what is known about the rows that the spread is learned from
@@ -48,6 +53,7 @@ from .._core.arrays.check import FAULTS, WRONG_VALUE, find_fault
 from .._core.arrays.contests import CANDIDATE, NO_CONTEST, Contests
 from .._core.arrays.grove import Grove, trimmed
 from .._core.arrays.tree import NO_CHILD, NODE, TALLY
+from .._core.boosted import BOOSTED_NODE
 from .._core.growth import MOST_CANDIDATES, Growth
 from .._core.labels import MODELS, Hierarchical, LabelModel
 from .._core.labels.model import are_sound
@@ -66,8 +72,10 @@ from ..io.container import (
     write_file,
 )
 from ..io.replace import replacing
+from .boosting import Boosted, check_boosted
 from .label_limits import LabelLimits
-from .mean_function import Trend
+from .linear import Linear
+from .mean_function import MeanFunction, Regressors
 from .monitor import Monitor
 from .posteriors import CLASSES, Posterior
 from .scaling import Scaling, Warp
@@ -85,6 +93,7 @@ DTYPES = {
     "contests": "U8",
     "rows": "F32",
     "labels": "F64",
+    "means": "F64",
     "arrivals": "I64",
     "ordered_labels": "F64",
     "random_states": "U64",
@@ -92,7 +101,11 @@ DTYPES = {
     "knots": "F64",
     "knot_counts": "I64",
     "feature_weights": "F64",
-    "trend": "F64",
+    "linear": "F64",
+    "boosted_nodes": "U8",
+    "boosted_trees": "I64",
+    "boosted_ends": "I64",
+    "boosted_levels": "F64",
     "spread": "F64",
     "novelty": "F64",
     "spread_record": "F64",
@@ -163,7 +176,7 @@ def read(
 def _pack(state: ForestState) -> tuple[dict[str, Any], Arrays]:
     grove = trimmed(state.grove)
     n_stored = 0 if state.is_frozen else state.n_rows
-    warp, trend, around = state.scaling.warp, state.trend, state.spread.surroundings
+    warp, around = state.scaling.warp, state.spread.surroundings
     likelihoods = state.log_likelihoods
     names = state.feature_names
     header = {
@@ -195,6 +208,7 @@ def _pack(state: ForestState) -> tuple[dict[str, Any], Arrays]:
         "contests": _contests_as_bytes(grove.contests.candidates),
         "rows": state.rows[:n_stored],
         "labels": state.labels[:n_stored],
+        "means": state.means[:n_stored],
         "arrivals": state.arrivals[:n_stored],
         "ordered_labels": state.ordered_labels,
         "random_states": state.random_states,
@@ -202,7 +216,7 @@ def _pack(state: ForestState) -> tuple[dict[str, Any], Arrays]:
         "knots": np.empty((2, 0, 0)) if warp is None else np.stack(warp[:2]),
         "knot_counts": np.empty(0, np.int64) if warp is None else warp.counts,
         "feature_weights": state.scaling.weights,
-        "trend": np.empty(0) if trend is None else np.hstack(trend),
+        **_pack_mean_function(state.mean_function),
         "spread": np.stack((state.spread.deviation, state.spread.factor)),
         "novelty": np.empty(0) if around is None else around.novelty,
         "spread_record": to_columns(state.spread_record),
@@ -250,12 +264,13 @@ def _unpack(header: dict[str, Any], arrays: Arrays, *, mapped: bool) -> ForestSt
         grove=grove,
         growth=growth,
         model=model,
-        trend=_unpack_trend(arrays["trend"]),
+        mean_function=_unpack_mean_function(arrays),
         spread=_unpack_spread(header, arrays["spread"], arrays["novelty"]),
         n_rows=n_rows,
         n_seen=n_seen,
         rows=rows,
         labels=arrays["labels"],
+        means=arrays["means"],
         arrivals=arrays["arrivals"],
         ordered_labels=arrays["ordered_labels"],
         random_states=arrays["random_states"],
@@ -296,6 +311,7 @@ def _check_shapes(
         "contests": (n_trees, *arrays["contests"].shape[1:]),
         "rows": (n_stored, n_features),
         "labels": (n_stored,),
+        "means": (n_stored,),
         "arrivals": (n_stored,),
         "ordered_labels": (n_trees, n_rows) if keeps_labels else (0, 0),
         "random_states": (n_trees, 4),
@@ -303,7 +319,11 @@ def _check_shapes(
         "feature_weights": (n_features,),
         "knots": (2, n_warped, arrays["knots"].shape[-1]),
         "knot_counts": (n_warped,),
-        "trend": (1 + 3 * n_features if len(arrays["trend"]) else 0,),
+        "linear": (1 + 3 * n_features if len(arrays["linear"]) else 0,),
+        "boosted_nodes": (1, len(arrays["boosted_nodes"][0]), BOOSTED_NODE.itemsize),
+        "boosted_trees": (arrays["boosted_trees"].size,),
+        "boosted_ends": (arrays["boosted_ends"].size,),
+        "boosted_levels": (arrays["boosted_levels"].size,),
         "spread": (2, max(arrays["spread"].shape[-1], 1)),
         "novelty": (len(LEVELS) if len(arrays["novelty"]) else 0,),
         "spread_record": (len(arrays["spread_record"]), RECORD_WIDTH),
@@ -521,10 +541,40 @@ def _unpack_limits(content: Any) -> LabelLimits:
     return LabelLimits(low, high)
 
 
-def _unpack_trend(content: NDArray[np.float64]) -> Trend | None:
-    if len(content) == 0:
+def _pack_mean_function(known: MeanFunction | None) -> Arrays:
+    if isinstance(known, Regressors):
+        names = ", ".join(sorted({type(model).__name__ for model in known.models}))
+        raise ValueError(
+            f"A forest whose mean function is a {names} cannot be saved in a model file, which "
+            "holds arrays only: pickle it, or use skops."
+        )
+    trees = known if isinstance(known, Boosted) else None
+    empty, none = np.empty(0), np.empty(0, np.int64)
+    nodes = np.empty(0, BOOSTED_NODE) if trees is None else trees.nodes
+    return {
+        "linear": np.hstack(known) if isinstance(known, Linear) else empty,
+        "boosted_nodes": _as_bytes(nodes[None]),
+        "boosted_trees": none if trees is None else trees.roots,
+        "boosted_ends": none if trees is None else trees.ends,
+        "boosted_levels": empty
+        if trees is None
+        else np.hstack((trees.center, trees.unit, trees.levels)),
+    }
+
+
+def _unpack_mean_function(arrays: Arrays) -> MeanFunction | None:
+    content, numbers = arrays["linear"], arrays["boosted_levels"]
+    if len(content) > 0:
+        level, *rest = content.tolist()
+        center, size, slope = np.reshape(rest, (3, -1))
+        require(np.all(size > 0.0), "the array 'linear' is wrong")
+        return Linear(level, center, size, slope)
+    if len(numbers) == 0:
         return None
-    level, *rest = content.tolist()
-    center, size, slope = np.reshape(rest, (3, -1))
-    require(np.all(size > 0.0), "the array 'trend' is wrong")
-    return Trend(level, center, size, slope)
+    (nodes,) = _as_records(arrays["boosted_nodes"], BOOSTED_NODE)
+    center, unit = numbers[:2].tolist()
+    known = Boosted(
+        nodes, arrays["boosted_trees"], arrays["boosted_ends"], numbers[2:], center, unit
+    )
+    check_boosted(known, arrays["boxes"].shape[-1])
+    return known

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from .mean_function import check_mean_function
 from .posteriors import LARGEST, SMALLEST, Posterior, posterior_of
 from .validation import check_flag, check_integer, check_n_jobs, check_number
 
@@ -28,7 +29,8 @@ class Parameters:
     learns_weights: bool
     spread: float | None
     robust: bool
-    trend: str | None
+    mean_function: Any
+    """None, a name, or a regressor."""
     feature_range: tuple[ArrayLike, ArrayLike] | None
     max_rows: int | None
     forgetting: str
@@ -54,8 +56,7 @@ def parameters_of(forest: Any) -> Parameters:
     if not _is(forest.spread, AUTO):
         check_number("spread", forest.spread, 1e-3, 1e3, instead='"auto"')
     check_flag("robust", forest.robust)
-    if forest.trend is not None and not _is(forest.trend, "linear"):
-        raise ValueError(f'trend must be None or "linear", got {forest.trend!r}.')
+    mean_function = check_mean_function(forest.mean_function)
     if forest.max_rows is not None:
         check_integer("max_rows", forest.max_rows, 1, instead="None")
     if not any(_is(forest.forgetting, rule) for rule in FORGETTING):
@@ -72,7 +73,7 @@ def parameters_of(forest: Any) -> Parameters:
         _is(forest.feature_weights, AUTO),
         None if isinstance(forest.spread, str) else float(forest.spread),
         bool(forest.robust),
-        forest.trend,
+        mean_function,
         forest.feature_range,
         None if forest.max_rows is None else int(forest.max_rows),
         forest.forgetting,

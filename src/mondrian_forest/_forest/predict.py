@@ -56,8 +56,8 @@ def predict_mean_and_std(
     with threads(n_threads) as run:
         for rows in slices(len(table), _LARGEST_BLOCK):
             std[rows] = _widths(state, state.scaling.apply(table[rows]), std[rows], n_threads, run)
-    if state.trend is not None:
-        found.mean[:] += state.trend.at(table)
+    if state.mean_function is not None:
+        found.mean[:] += state.mean_function.at(table)
     return found.mean, std
 
 
@@ -157,10 +157,10 @@ def predict_mean(state: ForestState, table: Table, n_jobs: int | None) -> NDArra
 def predict_mean_of_trees(
     state: ForestState, table: Table, n_jobs: int | None
 ) -> NDArray[np.float64]:
-    """Return the means that trees and trend predict, without a blend."""
+    """Return the means that trees and mean function predict, without a blend."""
     mean = _tree_moments(state, table, n_jobs).mean
-    if state.trend is not None:
-        mean[:] += state.trend.at(table)
+    if state.mean_function is not None:
+        mean[:] += state.mean_function.at(table)
     return mean
 
 
@@ -204,10 +204,10 @@ def predict_blocks(
                 usual = moments.deviation()
                 width = _widths(state, coordinates, usual, n_threads, run)
                 moments = stretch(mixture, moments, 1.0, width / usual)
-            if state.trend is not None:
-                trend = state.trend.at(block)
-                moments.mean[:] += trend
-                mixture.location[:] += np.repeat(trend, np.diff(mixture.offset))
+            if state.mean_function is not None:
+                means = state.mean_function.at(block)
+                moments.mean[:] += means
+                mixture.location[:] += np.repeat(means, np.diff(mixture.offset))
             yield moments, mixture
 
 

@@ -1,7 +1,7 @@
 """The one fit, over a source of rows: arrays in memory, or the collections of a cluster.
 
 Survey the rows, choose those that are held out and those from which weights are learned, limit the
-labels, subtract a trend, learn scaling and weights, grow the trees, learn the spread on the rows
+labels, subtract a mean function, learn scaling and weights, grow the trees, learn the spread on the rows
 that were held out, and let these join.
 """
 
@@ -28,11 +28,11 @@ from . import held_out
 from .held_out import HeldOut
 from .intake import Survey, label_moments, resolution_of, survey
 from .label_limits import LabelLimits, learn_limits, warn_of_limits
-from .mean_function import Trend, fit_trend
+from .mean_function import MeanFunction, cross_fit, residuals
 from .parameters import Parameters
 from .pruning import COIN
 from .scaling import MOST_ROWS as MOST_SCALING_ROWS
-from .scaling import Range, Scaling, blocks_of, learn_scaling
+from .scaling import Range, Scaling, learn_scaling
 from .state import ForestState, ensemble_of
 from .trees import finish, sample_trees, with_joining, with_most_evidence
 from .trials import Found, asks_for_trials, try_forests
@@ -86,8 +86,10 @@ class Source(ABC):
         """Clip the labels to their limits; return their moments if that changes any."""
 
     @abstractmethod
-    def subtract_trend(self, held: Numbers, seen: Range) -> tuple[Trend, Moments]:
-        """Fit a trend to all rows but those held out; return it with the moments of the rest."""
+    def subtract_means(
+        self, kind: Any, seen: Range, random: np.random.Generator
+    ) -> tuple[MeanFunction, Moments]:
+        """Fit a mean function; return it with the moments of the residuals."""
 
     @abstractmethod
     def use(self, scaling: Scaling, held: Numbers) -> None:
@@ -156,9 +158,9 @@ def fit(source: Source, parameters: Parameters, names: Any = None) -> ForestStat
         parameters.feature_range,
         robust=parameters.robust,
     )
-    trend = None
-    if parameters.trend is not None:
-        trend, moments = source.subtract_trend(held, seen.range)
+    mean_function = None
+    if parameters.mean_function is not None:
+        mean_function, moments = source.subtract_means(parameters.mean_function, seen.range, random)
     found = Found(_given_weights(parameters, n_features), COIN)
     if len(trial_rows) > 0:
         rows, labels = source.pick(trial_rows)
@@ -174,7 +176,7 @@ def fit(source: Source, parameters: Parameters, names: Any = None) -> ForestStat
     spread, record = _given_spread(parameters), held_out.no_record()
     if len(held) > 0:
         turns = [NO_ROWS]
-        if source.takes_turns and trend is None:
+        if source.takes_turns:
             turns += held_out.hold_out_more(n_rows, len(held), random)
         for number, others in enumerate(turns):
             if number > 0:
@@ -197,12 +199,13 @@ def fit(source: Source, parameters: Parameters, names: Any = None) -> ForestStat
         grove=grove,
         growth=growth,
         model=model,
-        trend=trend,
+        mean_function=mean_function,
         spread=spread,
         n_rows=n_used,
         n_seen=n_used,
         rows=np.empty((0, n_features), np.float32),
         labels=np.empty(0),
+        means=np.empty(0),
         arrivals=np.empty(0, np.int64),
         ordered_labels=np.empty((0, 0)),
         random_states=states,
@@ -282,16 +285,14 @@ def _fit_rows(
 class ArrayRows(Source):
     """Rows in memory. Those held out stand at the end of the coordinates."""
 
+    n_turns = held_out.MOST_TURNS
     takes_turns = True
 
     def __init__(
-        self, table: NDArray[Any], labels: NDArray[np.float64], n_jobs: int | None,
-        *, has_trend: bool = False,
-    ) -> None:  # fmt: skip
+        self, table: NDArray[Any], labels: NDArray[np.float64], n_jobs: int | None
+    ) -> None:
         self._table, self._labels, self._n_jobs = table, labels, n_jobs
-        # A trend has seen the labels of rows that are held out later, and may explain them too
-        # well; feature weights have seen them too, and do no harm.
-        self.n_turns = held_out.ONE_TURN if has_trend else held_out.MOST_TURNS
+        self._means = np.zeros(len(labels))
         self._n_held = 0
 
     def survey(self) -> Survey:
@@ -327,16 +328,17 @@ class ArrayRows(Source):
         self._labels = limited
         return label_moments(limited)
 
-    def subtract_trend(self, held: Numbers, seen: Range) -> tuple[Trend, Moments]:
-        is_used = np.ones(len(self._table), dtype=bool)
-        is_used[held] = False
-        trend = fit_trend(blocks_of(self._table), self._labels, is_used, seen)
-        self._labels = trend.residuals(self._table, self._labels)
-        return trend, label_moments(self._labels)
+    def subtract_means(
+        self, kind: Any, seen: Range, random: np.random.Generator
+    ) -> tuple[MeanFunction, Moments]:
+        function, self._means = cross_fit(kind, self._table, self._labels, seen, random)
+        self._labels = residuals(self._labels, self._means)
+        return function, label_moments(self._labels)
 
     def use(self, scaling: Scaling, held: Numbers) -> None:
         self._rows = scaling.apply(self._table)
         self._labels = self._labels.copy()
+        self._means = self._means.copy()
         self._arrivals = np.arange(len(self._rows))
         self.hold_out(held)
 
@@ -345,7 +347,7 @@ class ArrayRows(Source):
         first = len(self._rows) - len(numbers)
         away = numbers[numbers < first]  # the others are there already
         free = np.setdiff1d(np.arange(first, len(self._rows)), numbers)
-        for array in (self._rows, self._labels, self._arrivals):
+        for array in (self._rows, self._labels, self._means, self._arrivals):
             array[away], array[free] = array[free], array[away]
         self._n_held = len(numbers)
 
@@ -369,8 +371,8 @@ class ArrayRows(Source):
     def join_held(self, state: ForestState) -> ForestState:
         n_rows = len(self._rows)
         state = state.but(
-            rows=self._rows, labels=self._labels, arrivals=self._arrivals, n_rows=n_rows,
-            n_seen=n_rows,
+            rows=self._rows, labels=self._labels, means=self._means, arrivals=self._arrivals,
+            n_rows=n_rows, n_seen=n_rows,
         )  # fmt: skip
         if self._n_held > 0:
             state = state.but(grove=linked(state.grove))

@@ -23,7 +23,7 @@ from .._core.mixtures.neighbours import NO_LABELS, LabelMemory, label_memory, or
 from .._core.moments import Moments
 from .._core.spread.apply import Spread
 from .label_limits import LabelLimits
-from .mean_function import Trend
+from .mean_function import MeanFunction
 from .monitor import Monitor
 from .scaling import Range, Scaling
 
@@ -60,8 +60,8 @@ class ForestState:
     """How trees are sampled."""
     model: LabelModel
     """The label model in the trees."""
-    trend: Trend | None
-    """What was subtracted from the labels."""
+    mean_function: MeanFunction | None
+    """What the forest learns the residuals of."""
     spread: Spread
     """How predictive distributions are stretched."""
 
@@ -72,7 +72,9 @@ class ForestState:
     rows: NDArray[np.float32]
     """Their coordinates, with room for more; empty in a frozen forest."""
     labels: NDArray[np.float64]
-    """What the trees learn: labels within their limits, less the trend."""
+    """What the trees learn: labels within their limits, less the means."""
+    means: NDArray[np.float64]
+    """By row: what the mean function said of it before it knew its label; 0 without one."""
     arrivals: NDArray[np.int64]
     """By row: how many rows had been learned before it. The numbers of rows say nothing about this:
     where rows have left, others have taken their numbers."""
@@ -163,6 +165,7 @@ class ForestState:
             grove=grove,
             rows=self.rows[:0].copy(),
             labels=self.labels[:0].copy(),
+            means=self.means[:0].copy(),
             arrivals=self.arrivals[:0].copy(),
             monitor=None,
             spread_record=self.spread_record[:0].copy(),
@@ -174,6 +177,7 @@ class ForestState:
             grove=trimmed(self.grove),
             rows=self.rows[: self.n_rows].copy(),
             labels=self.labels[: self.n_rows].copy(),
+            means=self.means[: self.n_rows].copy(),
             arrivals=self.arrivals[: self.n_rows].copy(),
             random_states=self.random_states.copy(),
         )

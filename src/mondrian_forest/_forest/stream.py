@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,6 +36,7 @@ from .held_out import (
 )
 from .intake import Survey, label_moments, resolution_of
 from .label_limits import learn_limits, warn_of_limits
+from .mean_function import residuals
 from .monitor import Monitor
 from .parameters import CHANGE, Parameters
 from .posteriors import Posterior, posterior_for
@@ -61,6 +62,8 @@ _FITS_AT = (50, 200, 800, 1600, 3200)
 These are learned from 2,500 rows at most, so that later fits would not see more of them."""
 _TURNOVERS = 2
 """It is fitted again, too, when this many times the rows that it holds have been learned since."""
+_GROWTH = 2
+"""A forest with a mean function is fitted again when it has this many times the rows."""
 _FEWEST_TO_COMPARE = 10
 """Rows on which a forest of the latest rows is compared with one of all rows."""
 _LOGGER = logging.getLogger("mondrian_forest")
@@ -90,8 +93,7 @@ def _fitted(
     labels: NDArray[np.float64],
     names: NDArray[np.object_] | None,
 ) -> ForestState:
-    source = ArrayRows(table, labels, parameters.n_jobs, has_trend=parameters.trend is not None)
-    return fit(source, parameters, names)
+    return fit(ArrayRows(table, labels, parameters.n_jobs), parameters, names)
 
 
 def _renumbered(state: ForestState, arrivals: NDArray[np.int64], n_seen: int) -> ForestState:
@@ -132,7 +134,10 @@ def learn(
     limited = state.label_limits.apply(labels)
     if limited is not labels:
         warn_of_limits(state.label_limits)
-    learned = limited if state.trend is None else state.trend.residuals(table, limited)
+    learned, means = limited, np.zeros(len(labels))
+    if state.mean_function is not None:
+        means = state.mean_function.at(table)
+        learned = residuals(limited, means)
     if parameters.spread is None:
         state = _with_current_spread(state, table, learned, n_jobs)
     arrivals = np.arange(state.n_seen, n_seen)
@@ -142,20 +147,32 @@ def learn(
     joining = rows.joining
     if joining is not None:
         table, learned, arrivals = table[joining], learned[joining], arrivals[joining]
-    new = found.moments if learned is labels else label_moments(learned)
-    return _exchanged(state, parameters, (table, learned, arrivals), new, rows.leaving)
+        means = means[joining]
+    new = _Rows(table, learned, means, arrivals)
+    moments = found.moments if learned is labels else label_moments(learned)
+    return _exchanged(state, parameters, new, moments, rows.leaving)
+
+
+class _Rows(NamedTuple):
+    """Rows that are stored, or will be."""
+
+    table: NDArray[Any]
+    labels: NDArray[np.float64]
+    """Residuals, if there is a mean function."""
+    means: NDArray[np.float64]
+    arrivals: NDArray[np.int64]
 
 
 def _exchanged(
     state: ForestState,
     parameters: Parameters,
-    new: tuple[NDArray[Any], NDArray[np.float64], NDArray[np.int64]],
+    new: _Rows,
     new_moments: Moments,
     leaving: NDArray[np.int64],
 ) -> ForestState:
     """Return the forest with new rows, and without those that leave for them."""
     n_jobs, posterior = parameters.n_jobs, posterior_for(state.model, parameters.posterior)
-    table, labels, arrivals = new
+    labels = new.labels
     must_resample = False
     if len(leaving) > MANY * state.n_rows:
         state, leaving, must_resample = without(state, leaving), leaving[:0], True
@@ -178,7 +195,7 @@ def _exchanged(
         scaling, rows = state.scaling.widened(seen, state.rows, begin)
         state = state.but(scaling=scaling, rows=rows)
         must_resample = True
-    state = _stored(state, table, labels, arrivals, parameters.max_rows)
+    state = _stored(state, new, parameters.max_rows)
     if is_due:
         state, is_changed = _reviewed(state, posterior, leaving, robust=parameters.robust)
         must_resample |= is_changed
@@ -244,20 +261,22 @@ def _is_better_since(
     """
     assert state.monitor is not None
     rows = _rows_since(state, len(labels), n_since)
-    known, known_labels, _ = _held_after(state, table, labels, rows)
-    half = len(known_labels) // 2
+    known = _held_after(state, table, labels, rows)
+    half = len(known.labels) // 2
     if half < _FEWEST_TO_COMPARE:
         return False
     small = replace(
         small_parameters(parameters),
         robust=parameters.robust,
-        trend=parameters.trend,
+        mean_function=parameters.mean_function,
         feature_range=parameters.feature_range,
     )
-    if _keeps_trend(state):
-        small = replace(small, trend=None)
-    trial = start(_seeded(small, state, len(labels)), known[:half], known_labels[:half])
-    errors = known_labels[half:] - predict_mean_of_trees(trial, known[half:], parameters.n_jobs)
+    if _keeps_mean_function(state):
+        small = replace(small, mean_function=None)
+    small = _seeded(small, state, len(labels))
+    trial = start(small, known.table[:half], known.labels[:half])
+    predicted = predict_mean_of_trees(trial, known.table[half:], parameters.n_jobs)
+    errors = known.labels[half:] - predicted
     monitor = state.monitor
     new = np.minimum(np.abs(errors), monitor.scale) / monitor.scale
     return bool(new.mean() < monitor.recent[-len(new) :].mean())
@@ -282,16 +301,16 @@ def _fitted_since(
 
 
 def _must_fit_again(state: ForestState, parameters: Parameters, rows: Exchange, n_new: int) -> bool:
-    """Return whether feature weights and pruning are to be learned again."""
+    """Return whether feature weights, pruning and mean function are to be learned again."""
     n_after = state.n_rows - len(rows.leaving)
     n_after += n_new if rows.joining is None else len(rows.joining)
     has_grown = any(state.n_rows_fitted < number <= n_after for number in _FITS_AT)
     has_turned_over = state.n_seen + n_new - state.fitted_at >= _TURNOVERS * n_after
-    return (
-        (has_grown or has_turned_over)
-        and asks_for_trials(parameters, state.n_features)
-        and bool(np.all(state.scaling.weights > 0.0))  # else they were given, when it was fitted
-    )
+    if not np.all(state.scaling.weights > 0.0):  # they were given, when it was fitted
+        return False
+    if parameters.mean_function is not None:
+        return has_turned_over or n_after >= _GROWTH * state.n_rows_fitted
+    return (has_grown or has_turned_over) and asks_for_trials(parameters, state.n_features)
 
 
 def _fitted_again(
@@ -302,25 +321,26 @@ def _fitted_again(
     rows: Exchange,
 ) -> ForestState:
     """Return a forest that is fitted anew to what it holds after an exchange of rows."""
-    known, known_labels, arrivals = _held_after(state, table, labels, rows)
+    known = _held_after(state, table, labels, rows)
     again = replace(parameters, posterior=posterior_for(state.model, parameters.posterior))
     again = _seeded(again, state, len(labels))
-    if _keeps_trend(state):
-        again = replace(again, trend=None)
-    since = start(again, known, known_labels, state.feature_names)
-    if _keeps_trend(state):
-        since = since.but(trend=state.trend)
-    return _renumbered(since, arrivals, state.n_seen + len(labels)).but(
+    if _keeps_mean_function(state):
+        again = replace(again, mean_function=None)
+    since = start(again, known.table, known.labels, state.feature_names)
+    if _keeps_mean_function(state):
+        means = known.means[since.arrivals[: since.n_rows]]
+        since = since.but(mean_function=state.mean_function, means=means)
+    return _renumbered(since, known.arrivals, state.n_seen + len(labels)).but(
         monitor=state.monitor, has_rescaled=state.has_rescaled
     )
 
 
-def _keeps_trend(state: ForestState) -> bool:
-    """Return whether the trend stays in a fit to stored rows.
+def _keeps_mean_function(state: ForestState) -> bool:
+    """Return whether the mean function stays in a fit to stored rows.
 
-    They know nothing of features without a weight, which the trend may need.
+    They know nothing of features without a weight, which the mean function may need.
     """
-    return state.trend is not None and not np.all(state.scaling.weights > 0.0)
+    return state.mean_function is not None and not np.all(state.scaling.weights > 0.0)
 
 
 def _seeded(parameters: Parameters, state: ForestState, n_new: int) -> Parameters:
@@ -331,25 +351,27 @@ def _seeded(parameters: Parameters, state: ForestState, n_new: int) -> Parameter
 
 def _held_after(
     state: ForestState, table: NDArray[Any], labels: NDArray[np.float64], rows: Exchange
-) -> tuple[NDArray[Any], NDArray[np.float64], NDArray[np.int64]]:
-    """Return what the forest holds after an exchange of rows: rows, labels and arrivals in order.
+) -> _Rows:
+    """Return what the forest holds after an exchange of rows, in the order of arrival.
 
     Stored rows are not known more precisely than their coordinates. The labels are residuals if the
-    trend stays.
+    mean function stays; then there are means, too.
     """
     held = np.delete(np.arange(state.n_rows), rows.leaving)
     held = held[np.argsort(state.arrivals[held])]
     new = np.arange(len(labels)) if rows.joining is None else rows.joining
     known, known_labels = state.scaling.invert(state.rows[held]), state.labels[held]
-    new_labels = labels[new]
-    if _keeps_trend(state):
-        assert state.trend is not None
-        new_labels = state.trend.residuals(table[new], new_labels)
-    elif state.trend is not None:
-        known_labels = known_labels + state.trend.at(known)
-    return (
+    means, new_labels, new_means = state.means[held], labels[new], np.zeros(len(new))
+    if _keeps_mean_function(state):
+        assert state.mean_function is not None
+        new_means = state.mean_function.at(table[new])
+        new_labels = residuals(new_labels, new_means)
+    else:
+        known_labels = known_labels + means
+    return _Rows(
         np.concatenate((known, table[new])),
         np.concatenate((known_labels, new_labels)),
+        np.concatenate((means, new_means)),
         np.concatenate((state.arrivals[held], state.n_seen + new)),
     )
 
@@ -376,31 +398,24 @@ def _with_current_spread(
     return state.but(spread=spread_of(record, state.label_moments, state.model))
 
 
-def _stored(
-    state: ForestState,
-    table: NDArray[Any],
-    labels: NDArray[np.float64],
-    arrivals: NDArray[np.int64],
-    max_rows: int | None,
-) -> ForestState:
+def _stored(state: ForestState, new: _Rows, max_rows: int | None) -> ForestState:
     """Return the forest with the new rows in its store, which is enlarged at least fourfold.
 
     If the number of rows is limited, there is room for a quarter more than that.
     """
-    begin, end = state.n_rows, state.n_rows + len(labels)
-    stored = state.rows, state.labels, state.arrivals
-    if end > len(stored[0]):
-        room = end + 3 * len(stored[0])
+    begin, end = state.n_rows, state.n_rows + len(new.labels)
+    rows, labels, means, arrivals = state.rows, state.labels, state.means, state.arrivals
+    if end > len(rows):
+        room = end + 3 * len(rows)
         if max_rows is not None:
-            room = max(end, min(room, len(labels) + max_rows + max_rows // 4))
-        stored = (
-            enlarge(stored[0], room), enlarge(stored[1], room), enlarge(stored[2], room)
-        )  # fmt: skip
-    state.scaling.apply(table, stored[0][begin:end])
-    stored[1][begin:end] = labels
-    stored[2][begin:end] = arrivals
-    rows, all_labels, all_arrivals = stored
-    return state.but(rows=rows, labels=all_labels, arrivals=all_arrivals, n_rows=end)
+            room = max(end, min(room, len(new.labels) + max_rows + max_rows // 4))
+        rows, labels = enlarge(rows, room), enlarge(labels, room)
+        means, arrivals = enlarge(means, room), enlarge(arrivals, room)
+    state.scaling.apply(new.table, rows[begin:end])
+    labels[begin:end] = new.labels
+    means[begin:end] = new.means
+    arrivals[begin:end] = new.arrivals
+    return state.but(rows=rows, labels=labels, means=means, arrivals=arrivals, n_rows=end)
 
 
 def _reviewed(
@@ -420,7 +435,7 @@ def _reviewed(
         state = _told_of_rescaling(state)
         state = state.but(scaling=rewarped[0], rows=rewarped[1])
         is_changed = True
-    if state.trend is None:  # else the stored labels are not those that were given
+    if state.mean_function is None:  # else the stored labels are not those that were given
         if robust:
             state, is_limited = _with_limited_labels(state, leaving)
             is_changed |= is_limited

@@ -182,7 +182,7 @@ def _move_rows(state: ForestState) -> None:
     end, _, _, leaving, is_moved = state.unfinished
     assert leaving is not None
     assert is_moved is not None
-    stored = (state.rows, state.labels, state.arrivals)
+    stored = (state.rows, state.labels, state.means, state.arrivals)
     if not is_moved[0]:  # once more does no harm, before the places behind are cleared
         for array in stored:
             array[leaving.to] = array[leaving.moved]
@@ -207,7 +207,10 @@ def with_own_trees(state: ForestState, n_jobs: int | None) -> ForestState:
     if state.unfinished is not None and state.unfinished.leaving is not None:
         # Rows will move to other places.
         state = state.but(
-            rows=state.rows.copy(), labels=state.labels.copy(), arrivals=state.arrivals.copy()
+            rows=state.rows.copy(),
+            labels=state.labels.copy(),
+            means=state.means.copy(),
+            arrivals=state.arrivals.copy(),
         )
     if state.is_mapped:  # somebody may have changed the file since it was loaded
         fault = fault_of_trees(new, state.rows, old.n_rows(0), state.model)

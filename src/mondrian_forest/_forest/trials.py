@@ -110,7 +110,7 @@ def small_parameters(parameters: Parameters) -> Parameters:
         learns_weights=False,
         spread=1.0,
         robust=False,
-        trend=None,
+        mean_function=None,
         feature_range=(0.0, 1.0),
         max_rows=None,
         forgetting=OLDEST,

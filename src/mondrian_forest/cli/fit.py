@@ -77,6 +77,13 @@ _MinSamplesSplit = Annotated[
 _Paper = Annotated[
     bool, typer.Option("--paper", help="Use the paper's model: faster, but often less accurate.")
 ]
+_MeanFunction = Annotated[
+    str | None,
+    typer.Option(
+        help="Learn the residuals of another model: 'linear' (ridge regression, goes on beyond the "
+        "data) or 'boosting' (gradient boosting, for smooth functions)."
+    ),
+]
 _Rows = Annotated[
     bool, typer.Option(help="Keep the rows in the model file, so that it can learn more.")
 ]
@@ -104,6 +111,7 @@ def fit(
     trees: _Trees = 50,
     min_samples_split: _MinSamplesSplit = None,
     paper: _Paper = False,
+    mean_function: _MeanFunction = None,
     rows: _Rows = True,
     workers: _Workers = None,
     dask: _Dask = None,
@@ -128,11 +136,15 @@ def fit(
     """
     if (workers or dask) and (holdout or stream or (workers and dask)):
         fail("--workers and --dask cannot be combined with each other, --holdout or --stream.", 2)
+    if mean_function not in (None, "linear", "boosting"):
+        fail(f"--mean-function must be linear or boosting, got {mean_function!r}.", 2)
+    if mean_function and (workers or dask):
+        fail("--mean-function cannot be combined with --workers or --dask.", 2)
     check_can_save("model", output)
     source = _Source(table, delimiter, batch_rows if stream else None)
     choice = _ColumnChoice(target, split_names(columns), split_names(drop))
     reading = {"text": split_names(text) or [], "missing": missing or [], "impute": impute}
-    forest = _ForestOptions(trees, min_samples_split, paper, jobs, seed)
+    forest = _ForestOptions(trees, min_samples_split, paper, mean_function, jobs, seed)
     with errors_as_messages():
         files, chosen = _open_files(source, choice, output)
         options = {"columns": chosen, **reading, **forest.parameters()}
@@ -183,6 +195,7 @@ class _ForestOptions:
     trees: int
     min_samples_split: int | None
     paper: bool
+    mean_function: str | None
     jobs: int
     seed: int
 
@@ -192,6 +205,7 @@ class _ForestOptions:
 
         parameters: dict[str, Any] = {
             "n_estimators": self.trees,
+            "mean_function": self.mean_function,
             "n_jobs": self.jobs,
             "random_state": self.seed,
         }

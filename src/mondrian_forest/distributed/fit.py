@@ -26,7 +26,7 @@ from .._forest import held_out
 from .._forest.held_out import HeldOut
 from .._forest.intake import Survey
 from .._forest.label_limits import LabelLimits, warn_of_limits
-from .._forest.mean_function import Trend
+from .._forest.mean_function import MeanFunction
 from .._forest.parallel import in_threads
 from .._forest.parameters import Parameters, parameters_of
 from .._forest.recipe import NO_ROWS, Numbers, Rows, Source
@@ -70,7 +70,8 @@ def fit(
     Parameters
     ----------
     forest : MondrianForestRegressor
-        Its parameters are used; it stays as it is. ``trend`` and ``max_rows`` are not supported.
+        Its parameters are used; it stays as it is. ``mean_function`` and ``max_rows`` are
+        not supported.
     X : dask DataFrame or dask array of shape (n_samples, n_features)
         Lengths of partitions need not be known; some may be empty.
     y : dask Series or array, or the name of a column of X
@@ -95,8 +96,11 @@ def fit(
     check_integer("block_rows", block_rows, 1)
     fitted: MondrianForestRegressor = clone(forest)
     parameters = parameters_of(fitted)
-    if parameters.trend is not None:
-        raise ValueError("A distributed fit has no trend: subtract one from y, or set trend=None.")
+    if parameters.mean_function is not None:
+        raise ValueError(
+            "A distributed fit has no mean function: subtract one from y, or set "
+            "mean_function=None."
+        )
     if parameters.max_rows is not None:
         raise ValueError("A distributed fit keeps all rows: set max_rows=None, or fit in memory.")
     tell = progress or (lambda _what, _count: None)
@@ -200,8 +204,10 @@ class ClusterRows(Source):
         found = self._gather(self._compute(tasks.sum_labels, [(limits,)] * len(self._lengths)))
         return _total([one for one in found if one is not None])
 
-    def subtract_trend(self, held: Numbers, seen: Range) -> tuple[Trend, Moments]:
-        raise NotImplementedError("A distributed fit has no trend.")
+    def subtract_means(
+        self, kind: Any, seen: Range, random: np.random.Generator
+    ) -> tuple[MeanFunction, Moments]:
+        raise NotImplementedError("A distributed fit has no mean function.")
 
     def use(self, scaling: Scaling, held: Numbers) -> None:
         self._scaling = scaling
@@ -255,7 +261,10 @@ class ClusterRows(Source):
         n_rows, n_jobs = len(labels), self._parameters.n_jobs
         used = np.setdiff1d(np.arange(n_rows), self._held)
         arrivals = np.concatenate((used, self._held))
-        state = state.but(rows=rows, labels=labels, arrivals=arrivals, n_rows=n_rows, n_seen=n_rows)
+        state = state.but(
+            rows=rows, labels=labels, means=np.zeros(len(labels)), arrivals=arrivals,
+            n_rows=n_rows, n_seen=n_rows,
+        )  # fmt: skip
         if len(self._held_labels) > 0:
             state = state.but(grove=linked(state.grove))
             state = finish(with_joining(with_room(state, n_rows, n_jobs), n_rows), n_jobs)

@@ -189,10 +189,16 @@ def describe(path: str | os.PathLike[str]) -> dict[str, Any]:
             "min_samples_split": forest.min_samples_split_,
             "candidate splits": state.growth.n_candidate_splits,
             "spread": [float(factor) for factor in forest.spread_.factor],
-            "trend": forest.trend or "none",
+            "mean function": _name_of(forest.mean_function),
             **state.model._asdict(),
         }
     )
+
+
+def _name_of(mean_function: Any) -> str:
+    if mean_function is None:
+        return "none"
+    return mean_function if isinstance(mean_function, str) else type(mean_function).__name__
 
 
 def _describe_features(
