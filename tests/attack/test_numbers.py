@@ -93,8 +93,8 @@ def test_predictions_are_sound(
     """After a fit to a share of the rows, and learning the others."""
     X, y = table
     n_first = len(y)
-    # With a linear mean function, rows that are too far from those of the fit are refused, and so are labels of
-    # such sizes if it leaves nothing of them.
+    # With a linear mean function, rows that are too far from those of the fit are refused, and so
+    # are labels of such sizes if it leaves nothing of them.
     if mean_function is None:
         y = size * y
         n_first = max(int(share * len(y)), 1)

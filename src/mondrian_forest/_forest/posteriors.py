@@ -69,7 +69,7 @@ class HierarchicalPosterior(Posterior):
     Parameters
     ----------
     prior_mean : float, default=None
-        Mean of the prior. None: the mean of y. With a mean function, the mean of its residuals.
+        Mean of the prior. None: the mean of y, or with a mean function of its residuals.
     prior_scale : float, default=None
         Twice the prior variance of a leaf's mean, gamma_1 in the paper. None: such that
         ``prior_scale (1/2 + 1/K)`` is the mean squared deviation of y from ``prior_mean``, where
@@ -152,7 +152,7 @@ class PrunedPosterior(Posterior):
     Parameters
     ----------
     prior_mean : float, default=None
-        Prior mean of the root. None: the mean of y. With a mean function, the mean of its residuals.
+        Prior mean of the root. None: the mean of y, or with a mean function of its residuals.
     prior_scale : float, default=None
         Twice the prior variance of the labels in the root. None: twice their variance.
     noise_variance : float, default=None

@@ -1,8 +1,8 @@
 """The one fit, over a source of rows: arrays in memory, or the collections of a cluster.
 
 Survey the rows, choose those that are held out and those from which weights are learned, limit the
-labels, subtract a mean function, learn scaling and weights, grow the trees, learn the spread on the rows
-that were held out, and let these join.
+labels, subtract a mean function, learn scaling and weights, grow the trees, learn the spread on the
+rows that were held out, and let these join.
 """
 
 from __future__ import annotations
