@@ -23,6 +23,7 @@ from . import (
     files,
     growth,
     honesty,
+    mean_functions,
     online,
     optimization,
     outliers,
@@ -45,6 +46,7 @@ JOBS = {
     "calibration": calibration.run,
     "outliers": outliers.run,
     "honesty": honesty.run,
+    "mean_functions": mean_functions.run,
     "distributed": distributed.run,
 }
 

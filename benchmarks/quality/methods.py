@@ -40,7 +40,7 @@ ABLATION: dict[str, dict[str, Any]] = {
     "without chosen cuts": {"n_candidate_splits": 1},
     "without feature weights": {"feature_weights": None},
     "without spread": {"spread": 1.0},
-    "with trend": {"mean_function": "linear"},
+    "with a linear mean function": {"mean_function": "linear"},
     "with 25 trees": {"n_estimators": 25},
     "with min_samples_split=5": {"min_samples_split": 5},
     "with min_samples_split=10": {"min_samples_split": 10},

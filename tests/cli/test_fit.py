@@ -232,3 +232,24 @@ class TestTextInColumns:
         (tmp_path / "t.csv").write_text("at,y\n" + "".join(lines))
         succeed_here("fit", tmp_path / "t.csv", *small_fit, "-o", tmp_path / "m.mf")
         assert len(succeed_here("predict", tmp_path / "m.mf", tmp_path / "t.csv").stdout) > 0
+
+
+def test_a_forest_around_boosted_trees(folder, tmp_path):
+    succeed_here(
+        "fit", folder / "houses.csv", "--target", "price", "--trees", 3, "-o", tmp_path / "m.mf",
+        "--mean-function", "boosting",
+    )  # fmt: skip
+    assert "mean function      boosting" in succeed_here("info", tmp_path / "m.mf").stdout
+    succeed_here("predict", tmp_path / "m.mf", folder / "more.csv", "-o", tmp_path / "out.csv")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--mean-function", "cubic"), "--mean-function must be linear or boosting"),
+        (("--mean-function", "linear", "--workers", 2), "cannot be combined"),
+    ],
+)
+def test_mean_functions_that_are_not_there_are_refused(folder, options, message):
+    done = refuse_here("fit", folder / "houses.csv", "--target", "price", *options, code=2)
+    assert message in done

@@ -1,0 +1,143 @@
+"""What a mean function adds: a forest around another regressor, and the regressor alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+from sklearn.ensemble import HistGradientBoostingRegressor
+
+from mondrian_forest import MondrianForestRegressor, metrics
+
+from .quality.tables import find, split
+from .speed import N_THREADS
+from .table import Table
+
+MOST_TRAIN_ROWS, MOST_TEST_ROWS = 6_000, 2_000
+N_SPLITS = 2
+LEVEL = 0.9
+PLAIN = "none"
+
+
+def run(quick: bool, data: Path | None) -> Iterator[Table]:
+    tables = {name: load for name, load in find(data, quick).items() if "flights" not in name}
+    found = {
+        name: [measured(name, load, seed, quick) for seed in range(1 if quick else N_SPLITS)]
+        for name, load in tables.items()
+    }
+    means = {
+        (name, kind): np.mean([scores[kind] for scores in of_splits], axis=0)
+        for name, of_splits in found.items()
+        for kind in of_splits[0]
+    }
+    kinds = list(dict.fromkeys(kind for _, kind in means))
+    yield each_table(means, kinds)
+    yield in_short(means, list(found), kinds)
+
+
+def regressors() -> dict[str, Any]:
+    """Return the mean functions by name; as an object, each is a regressor of its own, too."""
+    found: dict[str, Any] = {PLAIN: None, "linear": "linear", "boosting": "boosting"}
+    try:
+        from catboost import CatBoostRegressor
+    except ModuleNotFoundError:
+        print("CatBoost is not installed: left out")
+    else:
+        found["CatBoost"] = CatBoostRegressor(verbose=0, random_seed=0, thread_count=N_THREADS)
+    return found
+
+
+def measured(name: str, load: Any, seed: int, quick: bool) -> dict[str, list[float]]:
+    """Return RMSE, CRPS, NLPD, coverage and seconds of fit and prediction, for each method."""
+    rows = split(name, *load(), seed, quick)
+    X, y = rows.X_train[:MOST_TRAIN_ROWS], rows.y_train[:MOST_TRAIN_ROWS]
+    X_test, y_test = rows.X_test[:MOST_TEST_ROWS], rows.y_test[:MOST_TEST_ROWS]
+    n_trees = 5 if quick else 50
+    found: dict[str, list[float]] = {}
+    for kind, function in regressors().items():
+        forest = MondrianForestRegressor(
+            n_trees, mean_function=function, n_jobs=N_THREADS, random_state=0
+        )
+        begin = perf_counter()
+        forest.fit(X, y)
+        fitted = perf_counter()
+        distribution = forest.predict_distribution(X_test)
+        mean = distribution.mean()
+        end = perf_counter()
+        low, high = distribution.interval(LEVEL).T
+        found[f"forest, {kind}"] = [
+            float(np.sqrt(np.mean((mean - y_test) ** 2))),
+            metrics.crps(y_test, distribution),
+            metrics.nlpd(y_test, distribution),
+            float(np.mean((low <= y_test) & (y_test <= high))),
+            fitted - begin,
+            end - fitted,
+        ]
+        alone = HistGradientBoostingRegressor(random_state=0) if kind == "boosting" else function
+        if kind not in (PLAIN, "linear"):
+            begin = perf_counter()
+            alone.fit(X, y)
+            fitted = perf_counter()
+            error = float(np.sqrt(np.mean((alone.predict(X_test) - y_test) ** 2)))
+            seconds = [fitted - begin, perf_counter() - fitted]
+            found[f"{kind} alone"] = [error, np.nan, np.nan, np.nan, *seconds]
+    return found
+
+
+def text(value: float) -> str:
+    return "" if np.isnan(value) else f"{value:.3f}"
+
+
+def each_table(means: dict[tuple[str, str], np.ndarray], kinds: list[str]) -> Table:
+    names = list(dict.fromkeys(name for name, _ in means))
+    table = Table(
+        "Mean functions, table by table",
+        ["table", *(f"{kind}: RMSE / CRPS" for kind in kinds)],
+        note=f"Means of {N_SPLITS} random splits, up to {MOST_TRAIN_ROWS:,} rows to train and "
+        f"{MOST_TEST_ROWS:,} to test, labels in units of their standard deviation. Forest: "
+        "`MondrianForestRegressor(mean_function=...)`. Alone: the regressor without a forest.",
+    )
+    for name in names:
+        cells = [means[name, kind] for kind in kinds]
+        table.add(
+            name, *(" / ".join(filter(None, map(text, values[:2].tolist()))) for values in cells)
+        )
+    return table
+
+
+def in_short(
+    means: dict[tuple[str, str], np.ndarray], names: list[str], kinds: list[str]
+) -> Table:
+    table = Table(
+        "Mean functions, in short",
+        [
+            "method",
+            "RMSE ratio",
+            "CRPS ratio",
+            "tables with CRPS worse by 2%",
+            "mean NLPD",
+            f"mean coverage of {LEVEL:.0%} intervals",
+            "times the fit",
+            "times the prediction",
+        ],
+        note="Of the same runs. Ratios to the forest without a mean function, the geometric means "
+        "over the tables.",
+    )
+    plain = np.array([means[name, f"forest, {PLAIN}"] for name in names])
+    for kind in kinds:
+        values = np.array([means[name, kind] for name in names])
+        ratios = np.exp(np.mean(np.log(values / plain), axis=0))
+        worse = int(np.sum(values[:, 1] > 1.02 * plain[:, 1]))
+        has_distribution = not np.isnan(values[0, 1])
+        table.add(
+            kind,
+            *map(text, ratios[:2].tolist()),
+            worse if has_distribution else "",
+            *(text(mean) for mean in values[:, 2:4].mean(axis=0).tolist()),
+            f"{ratios[4]:.2f}",
+            f"{ratios[5]:.2f}" if has_distribution else "",
+        )
+    return table
