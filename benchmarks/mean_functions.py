@@ -17,7 +17,7 @@ from .speed import N_THREADS
 from .table import Table
 
 MOST_TRAIN_ROWS, MOST_TEST_ROWS = 6_000, 2_000
-N_SPLITS = 2
+N_SPLITS = 1
 LEVEL = 0.9
 PLAIN = "none"
 
@@ -96,7 +96,7 @@ def each_table(means: dict[tuple[str, str], np.ndarray], kinds: list[str]) -> Ta
     table = Table(
         "Mean functions, table by table",
         ["table", *(f"{kind}: RMSE / CRPS" for kind in kinds)],
-        note=f"Means of {N_SPLITS} random splits, up to {MOST_TRAIN_ROWS:,} rows to train and "
+        note=f"Means of {N_SPLITS} random split(s), up to {MOST_TRAIN_ROWS:,} rows to train and "
         f"{MOST_TEST_ROWS:,} to test, labels in units of their standard deviation. Forest: "
         "`MondrianForestRegressor(mean_function=...)`. Alone: the regressor without a forest.",
     )
@@ -108,9 +108,7 @@ def each_table(means: dict[tuple[str, str], np.ndarray], kinds: list[str]) -> Ta
     return table
 
 
-def in_short(
-    means: dict[tuple[str, str], np.ndarray], names: list[str], kinds: list[str]
-) -> Table:
+def in_short(means: dict[tuple[str, str], np.ndarray], names: list[str], kinds: list[str]) -> Table:
     table = Table(
         "Mean functions, in short",
         [

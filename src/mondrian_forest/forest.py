@@ -128,6 +128,7 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
         ``robust``, from the 1% to the 99% quantile; else from minimum to maximum.
     feature_weights_ : ndarray of shape (n_features,)
         The rates in use; their mean is 1. ``feature_importances_`` are the same, with the sum 1.
+        With a mean function, they are about its residuals.
     spread_ : Spread
         The spread in use. ``spread_.factor`` are the factors for predictions whose standard
         deviations are ``spread_.deviation`` before, and ``spread_.balance`` is the shape.

@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 
 from .._core.boosted import BOOSTED_NODE, NO_CHILD, add_boosted, fault_of_boosted
 from ..io.container import require
-from .parallel import in_threads
 from .scaling import slices
 
 SETTINGS: dict[str, Any] = {
@@ -41,10 +40,7 @@ class Boosted(NamedTuple):
     def at(self, table: NDArray[Any]) -> NDArray[np.float64]:
         """Return the function at some rows, shape (n_rows,)."""
         found = np.empty(len(table))
-        parts = slices(len(table), _BLOCK)
-
-        def predict(number: int) -> None:
-            part = parts[number]
+        for part in slices(len(table), _BLOCK):
             plain = np.require(table[part], np.float64, ["C", "W"])
             total = np.zeros(len(plain))
             start = 0
@@ -54,8 +50,6 @@ class Boosted(NamedTuple):
                 total += values
                 start = int(end)
             found[part] = self.center + self.unit * (total / len(self.levels))
-
-        in_threads(predict, len(parts), 1 if len(parts) == 1 else None)
         return found
 
 
