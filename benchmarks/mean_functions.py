@@ -17,25 +17,22 @@ from .speed import N_THREADS
 from .table import Table
 
 MOST_TRAIN_ROWS, MOST_TEST_ROWS = 6_000, 2_000
-N_SPLITS = 1
 LEVEL = 0.9
 PLAIN = "none"
+RMSE, CRPS, TIMES = 0, 1, (4, 5)
+"""Places among what is measured."""
 
 
 def run(quick: bool, data: Path | None) -> Iterator[Table]:
     tables = {name: load for name, load in find(data, quick).items() if "flights" not in name}
     found = {
-        name: [measured(name, load, seed, quick) for seed in range(1 if quick else N_SPLITS)]
+        (name, kind): np.array(scores)
         for name, load in tables.items()
+        for kind, scores in measured(name, load, quick).items()
     }
-    means = {
-        (name, kind): np.mean([scores[kind] for scores in of_splits], axis=0)
-        for name, of_splits in found.items()
-        for kind in of_splits[0]
-    }
-    kinds = list(dict.fromkeys(kind for _, kind in means))
-    yield each_table(means, kinds)
-    yield in_short(means, list(found), kinds)
+    names, kinds = (list(dict.fromkeys(pair)) for pair in zip(*found, strict=True))
+    yield each_table(found, names, kinds)
+    yield in_short(found, names, kinds)
 
 
 def regressors() -> dict[str, Any]:
@@ -50,9 +47,9 @@ def regressors() -> dict[str, Any]:
     return found
 
 
-def measured(name: str, load: Any, seed: int, quick: bool) -> dict[str, list[float]]:
+def measured(name: str, load: Any, quick: bool) -> dict[str, list[float]]:
     """Return RMSE, CRPS, NLPD, coverage and seconds of fit and prediction, for each method."""
-    rows = split(name, *load(), seed, quick)
+    rows = split(name, *load(), 0, quick)
     X, y = rows.X_train[:MOST_TRAIN_ROWS], rows.y_train[:MOST_TRAIN_ROWS]
     X_test, y_test = rows.X_test[:MOST_TEST_ROWS], rows.y_test[:MOST_TEST_ROWS]
     n_trees = 5 if quick else 50
@@ -91,24 +88,25 @@ def text(value: float) -> str:
     return "" if np.isnan(value) else f"{value:.3f}"
 
 
-def each_table(means: dict[tuple[str, str], np.ndarray], kinds: list[str]) -> Table:
-    names = list(dict.fromkeys(name for name, _ in means))
+def each_table(
+    found: dict[tuple[str, str], np.ndarray], names: list[str], kinds: list[str]
+) -> Table:
     table = Table(
         "Mean functions, table by table",
         ["table", *(f"{kind}: RMSE / CRPS" for kind in kinds)],
-        note=f"Means of {N_SPLITS} random split(s), up to {MOST_TRAIN_ROWS:,} rows to train and "
+        note=f"One random split, up to {MOST_TRAIN_ROWS:,} rows to train and "
         f"{MOST_TEST_ROWS:,} to test, labels in units of their standard deviation. Forest: "
         "`MondrianForestRegressor(mean_function=...)`. Alone: the regressor without a forest.",
     )
     for name in names:
-        cells = [means[name, kind] for kind in kinds]
+        cells = [found[name, kind] for kind in kinds]
         table.add(
             name, *(" / ".join(filter(None, map(text, values[:2].tolist()))) for values in cells)
         )
     return table
 
 
-def in_short(means: dict[tuple[str, str], np.ndarray], names: list[str], kinds: list[str]) -> Table:
+def in_short(found: dict[tuple[str, str], np.ndarray], names: list[str], kinds: list[str]) -> Table:
     table = Table(
         "Mean functions, in short",
         [
@@ -124,18 +122,20 @@ def in_short(means: dict[tuple[str, str], np.ndarray], names: list[str], kinds: 
         note="Of the same runs. Ratios to the forest without a mean function, the geometric means "
         "over the tables.",
     )
-    plain = np.array([means[name, f"forest, {PLAIN}"] for name in names])
+    plain = np.array([found[name, f"forest, {PLAIN}"] for name in names])
     for kind in kinds:
-        values = np.array([means[name, kind] for name in names])
-        ratios = np.exp(np.mean(np.log(values / plain), axis=0))
-        worse = int(np.sum(values[:, 1] > 1.02 * plain[:, 1]))
-        has_distribution = not np.isnan(values[0, 1])
+        values = np.array([found[name, kind] for name in names])
+        ratios = [
+            float(np.exp(np.mean(np.log(values[:, k] / plain[:, k])))) for k in (RMSE, CRPS, *TIMES)
+        ]
+        worse = int(np.sum(values[:, CRPS] > 1.02 * plain[:, CRPS]))
+        has_distribution = not np.isnan(values[0, CRPS])
         table.add(
             kind,
-            *map(text, ratios[:2].tolist()),
+            *map(text, ratios[:2]),
             worse if has_distribution else "",
             *(text(mean) for mean in values[:, 2:4].mean(axis=0).tolist()),
-            f"{ratios[4]:.2f}",
-            f"{ratios[5]:.2f}" if has_distribution else "",
+            f"{ratios[2]:.2f}",
+            f"{ratios[3]:.2f}" if has_distribution else "",
         )
     return table
