@@ -240,7 +240,7 @@ def test_bytes_per_node_stay_within_budget():
     forest = paper_forest(2, random_state=0).fit(X, y)
     n_nodes = sum(tree.n_nodes for tree in forest.trees_)
     learning = len(pickle.dumps(forest))
-    assert learning <= 152 * n_nodes + (8 * 4 + 8 + 8 + 2 * 4) * 5000 + 5000
+    assert learning <= 152 * n_nodes + (8 * 4 + 8 + 8 + 8 + 2 * 4) * 5000 + 5000
     assert len(pickle.dumps(forest.freeze())) <= 120 * n_nodes + 5000
 
 

@@ -316,6 +316,7 @@ def check_contests(tree, contests, rows, labels, row_lists, growth):
         in_use.append(place)
         *own, whole = candidates[place]
         scores = np.rint((labels[numbers] - growth.label_origin) / growth.label_unit)
+        scores = np.clip(scores, -(2.0**31), 2.0**31)
         assert whole["sum_left"] == scores.sum()
         between = []
         for candidate in own:

@@ -31,14 +31,17 @@ The files, in the order in which a fit and a prediction use them:
 ``arrays``
     What all others are made of. ``kernel`` compiles functions, ``memory`` allocates large arrays,
     ``rng`` is the random stream, ``vector`` treats whole rows as one value, ``boxes`` knows how
-    boxes grow and how far rows are outside of them, ``tree`` has the arrays of one tree, ``check``
-    finds faults in arrays from a file.
+    boxes grow and how far rows are outside of them, ``tree`` has the arrays of one tree,
+    ``contests`` the candidate cuts of nodes, ``grove`` all trees of a forest, and ``check`` finds
+    faults in arrays from a file.
 ``features``, ``moments``
     What is done to each table that comes in; number, mean and squared deviation of labels.
 ``growth``
-    The structure of trees. ``sample`` is batch sampling (Alg. 1 and 2), ``extend`` is online
-    learning (Alg. 3 and 4), ``learn`` does both for all trees of a forest, ``top`` grows trees over
-    rows that no process holds at once.
+    The structure of trees. ``cuts`` chooses where a node is cut, ``sample`` is batch sampling
+    (Alg. 1 and 2), ``extend`` is online learning with random cuts (Alg. 3 and 4). ``join`` lets
+    rows join trees whose cuts look at the labels, by the ``contest`` of each node; ``leave`` lets
+    rows leave any tree; ``rebuild`` samples subtrees anew in place. ``learn`` samples all trees of
+    a forest, ``top`` grows trees over rows that no process holds at once.
 ``labels``
     The label models: what a tree says about labels, given its structure.
 ``mixtures``
@@ -49,4 +52,6 @@ The files, in the order in which a fit and a prediction use them:
 ``spread``
     How wide and of which shape the mixtures are, learned from held-out rows. ``blend`` mixes in the
     labels near a row.
+``boosted``
+    Sums of boosted trees, for a mean function.
 """
