@@ -37,7 +37,12 @@ def run(quick: bool, data: Path | None) -> Iterator[Table]:
 
 def regressors() -> dict[str, Any]:
     """Return the mean functions by name; as an object, each is a regressor of its own, too."""
-    found: dict[str, Any] = {PLAIN: None, "linear": "linear", "boosting": "boosting"}
+    found: dict[str, Any] = {
+        PLAIN: None,
+        "linear": "linear",
+        "boosting": "boosting",
+        "auto": "auto",
+    }
     try:
         from catboost import CatBoostRegressor
     except ModuleNotFoundError:
@@ -74,7 +79,7 @@ def measured(name: str, load: Any, quick: bool) -> dict[str, list[float]]:
             end - fitted,
         ]
         alone = HistGradientBoostingRegressor(random_state=0) if kind == "boosting" else function
-        if kind not in (PLAIN, "linear"):
+        if kind not in (PLAIN, "linear", "auto"):
             begin = perf_counter()
             alone.fit(X, y)
             fitted = perf_counter()

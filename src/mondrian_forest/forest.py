@@ -87,11 +87,12 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
         Keep single extreme values from ruling the forest. Features are mapped to [0, 1] through
         quantiles, not by minimum and maximum. Labels more than 20 times as far from the median as
         99% of all labels are learned as if they were just as far, with a warning.
-    mean_function : None, "linear", "boosting" or regressor, default=None
+    mean_function : None, "auto", "linear", "boosting" or regressor, default=None
         A regressor around which the forest puts its distribution: the forest learns its residuals,
         by cross-fitting. "linear": ridge regression, for a trend that goes on beyond the data.
-        "boosting": scikit-learn's HistGradientBoostingRegressor, for smooth functions. Any other
-        regressor is cloned; inside a ``FrozenEstimator``, it is taken as it is.
+        "boosting": scikit-learn's HistGradientBoostingRegressor, for smooth functions. "auto":
+        none, "linear" or "boosting", by the CRPS of held-out rows. Any other regressor is cloned;
+        inside a ``FrozenEstimator``, it is taken as it is.
     max_rows : int, default=None
         The most rows that the forest keeps; ``forgetting`` says which ones. None: keep all.
     n_jobs : int, default=None

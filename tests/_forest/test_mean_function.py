@@ -13,7 +13,7 @@ from sklearn.neighbors import KNeighborsRegressor
 from benchmarks.settings import PRUNED
 from forests import friedman, rmse, share_covered, small_forest
 from mondrian_forest import ModelFileError, MondrianForestRegressor, PrunedPosterior
-from mondrian_forest._forest.boosting import boosted, fit_boosted
+from mondrian_forest._forest.boosting import Boosted, boosted, fit_boosted
 from mondrian_forest._forest.linear import Linear
 from mondrian_forest._forest.mean_function import N_FOLDS
 from mondrian_forest._forest.sharing import state_of, with_state
@@ -149,8 +149,50 @@ def test_a_stream_is_fitted_again_when_its_rows_have_doubled(kind):
         )
 
 
+def steep(X):
+    return 20.0 * X[:, 0] - 10.0 * X[:, 1]
+
+
+def waves(X):
+    return 3.0 * np.sin(6.0 * X).sum(axis=1)
+
+
+def nothing(X):
+    return np.zeros(len(X))
+
+
+@pytest.mark.parametrize(
+    ("truth", "expected"), [(steep, Linear), (waves, Boosted), (nothing, type(None))]
+)
+def test_the_mean_function_is_chosen_by_held_out_rows(truth, expected):
+    generator = np.random.default_rng(0)
+    X = generator.random((1500, 8))
+    y = truth(X) + 0.3 * generator.normal(size=len(X))
+    model = MondrianForestRegressor(10, random_state=0, mean_function="auto").fit(X, y)
+    assert isinstance(state_of(model).mean_function, expected)
+    assert model.mean_function == "auto"
+
+
+def test_few_rows_choose_no_mean_function():
+    X = np.random.default_rng(0).random((99, 2))
+    model = MondrianForestRegressor(**SMALL, mean_function="auto").fit(X, 100.0 * X[:, 0])
+    assert state_of(model).mean_function is None
+    more = np.random.default_rng(1).random((150, 2))
+    model.partial_fit(more, 100.0 * more[:, 0])  # it has doubled: chosen again
+    assert isinstance(state_of(model).mean_function, Linear)
+
+
+@pytest.mark.parametrize("n_jobs", [1, 2])
+def test_the_choice_does_not_depend_on_threads(n_jobs):
+    X, y = table_of(400)
+    given = SMALL | {"mean_function": "auto"}
+    one = MondrianForestRegressor(**given).fit(X, y)
+    other = MondrianForestRegressor(**given, n_jobs=n_jobs).fit(X, y)
+    np.testing.assert_array_equal(one.predict(X), other.predict(X))
+
+
 @pytest.mark.parametrize("frozen", [False, True])
-@pytest.mark.parametrize("kind", ["linear", "boosting"])
+@pytest.mark.parametrize("kind", ["linear", "boosting", "auto"])
 def test_a_file_keeps_the_mean_function(kind, frozen, tmp_path):
     X, y = table_of()
     model = MondrianForestRegressor(**SMALL, mean_function=kind).fit(X[:200], y[:200])

@@ -246,7 +246,7 @@ def test_a_forest_around_boosted_trees(folder, tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--mean-function", "cubic"), "--mean-function must be linear or boosting"),
+        (("--mean-function", "cubic"), "--mean-function must be auto, linear or boosting"),
         (("--mean-function", "linear", "--workers", 2), "cannot be combined"),
     ],
 )

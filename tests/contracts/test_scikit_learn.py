@@ -16,6 +16,7 @@ from mondrian_forest import PAPER, MondrianForestRegressor
     [
         MondrianForestRegressor(n_estimators=3, random_state=0),
         MondrianForestRegressor(n_estimators=3, random_state=0, mean_function="linear"),
+        MondrianForestRegressor(n_estimators=3, random_state=0, mean_function="boosting"),
         MondrianForestRegressor(n_estimators=10, random_state=0, **PAPER),
         MondrianForestRegressor(
             n_estimators=10, random_state=0, **PAPER | {"posterior": "empirical"}

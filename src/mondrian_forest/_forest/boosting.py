@@ -6,9 +6,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
 
 from .._core.boosted import BOOSTED_NODE, NO_CHILD, add_boosted, fault_of_boosted
 from ..io.container import require
+from .parallel import n_threads
 from .scaling import slices
 
 SETTINGS: dict[str, Any] = {
@@ -53,14 +55,18 @@ class Boosted(NamedTuple):
         return found
 
 
-def fit_boosted(table: NDArray[np.float64], labels: NDArray[np.float64], seed: int) -> Any:
+def fit_boosted(
+    table: NDArray[np.float64], labels: NDArray[np.float64], seed: int, n_jobs: int | None = None
+) -> Any:
     """Return scikit-learn's model of some rows."""
     from sklearn.ensemble import HistGradientBoostingRegressor
 
     has_enough = len(labels) * SETTINGS["validation_fraction"] >= 10
     settings = SETTINGS if has_enough else {"max_iter": 50}
     model = HistGradientBoostingRegressor(random_state=seed, **settings)
-    with np.errstate(all="ignore"):  # halves of huge values
+    # scikit-learn would take all processors, and wait long for those that others use.
+    limits = threadpool_limits(n_threads(n_jobs), "openmp")
+    with limits, np.errstate(all="ignore"):  # halves of huge values
         return model.fit(table, labels)
 
 

@@ -23,7 +23,7 @@ from .boosting import Boosted, boosted, fit_boosted
 from .linear import Linear, fit_linear
 from .scaling import Range, blocks_of
 
-LINEAR, BOOSTING = "linear", "boosting"
+AUTO, LINEAR, BOOSTING = "auto", "linear", "boosting"
 LARGEST_RESIDUAL = 1e150
 N_FOLDS = 5
 FEWEST_ROWS = 20
@@ -77,6 +77,7 @@ def cross_fit(
     labels: Values,
     seen: Range,
     random: np.random.Generator,
+    n_jobs: int | None = None,
 ) -> CrossFit:
     """Fit a mean function: "linear", "boosting", or a regressor of scikit-learn's interface."""
     if isinstance(kind, FrozenEstimator):  # fitted by the user
@@ -89,9 +90,13 @@ def cross_fit(
     if isinstance(kind, str) and kind == LINEAR:
         return _cross_fit_linear(table, labels, seen, fold)
     if isinstance(kind, str):
-        return _cross_fit_boosted(table, labels, fold, int(random.integers(2**31)))
+        return _cross_fit_boosted(table, labels, fold, int(random.integers(2**31)), n_jobs)
     models, means = _cross_predicted(
-        lambda rows, some: clone(kind).fit(rows, some), table, labels, fold
+        lambda rows, some: clone(kind).fit(rows, some),
+        lambda model: Regressors((model,)),
+        table,
+        labels,
+        fold,
     )
     return CrossFit(Regressors(tuple(models)), means)
 
@@ -116,19 +121,24 @@ def _cross_fit_linear(
 
 
 def _cross_fit_boosted(
-    table: NDArray[Any], labels: Values, fold: NDArray[np.int64], seed: int
+    table: NDArray[Any], labels: Values, fold: NDArray[np.int64], seed: int, n_jobs: int | None
 ) -> CrossFit:
     center = float(labels.mean())
     deviation = float((labels - center).std())  # boosting computes in single precision
     unit = deviation if deviation > 0.0 else 1.0
     models, means = _cross_predicted(
-        lambda rows, some: fit_boosted(rows, some, seed), table, (labels - center) / unit, fold
+        lambda rows, some: fit_boosted(rows, some, seed, n_jobs),
+        lambda model: boosted([model], 0.0, 1.0),
+        table,
+        (labels - center) / unit,
+        fold,
     )
     return CrossFit(boosted(models, center, unit), center + unit * means)
 
 
 def _cross_predicted(
     fit: Callable[[NDArray[Any], Values], Any],
+    function_of: Callable[[Any], MeanFunction],
     table: NDArray[Any],
     labels: Values,
     fold: NDArray[np.int64],
@@ -137,18 +147,18 @@ def _cross_predicted(
     models, means = [], np.empty(len(labels))
     for k in range(N_FOLDS):
         model = fit(table[fold != k], labels[fold != k])
-        means[fold == k] = Regressors((model,)).at(table[fold == k])
+        means[fold == k] = function_of(model).at(table[fold == k])
         models.append(model)
     return models, means
 
 
 def check_mean_function(kind: Any) -> Any:
     """Return a value of the parameter, or raise a ValueError in one sentence."""
-    if kind is None or (isinstance(kind, str) and kind in (LINEAR, BOOSTING)):
+    if kind is None or (isinstance(kind, str) and kind in (AUTO, LINEAR, BOOSTING)):
         return kind
     if isinstance(kind, str | type) or not (hasattr(kind, "fit") and hasattr(kind, "predict")):
         raise ValueError(
-            'mean_function must be None, "linear", "boosting" or a regressor with fit and predict, '
-            f"got {kind!r}."
+            'mean_function must be None, "auto", "linear", "boosting" or a regressor with fit and '
+            f"predict, got {kind!r}."
         )
     return kind

@@ -28,14 +28,14 @@ from . import held_out
 from .held_out import HeldOut
 from .intake import Survey, label_moments, resolution_of, survey
 from .label_limits import LabelLimits, learn_limits, warn_of_limits
-from .mean_function import MeanFunction, cross_fit, residuals
+from .mean_function import AUTO, MeanFunction, cross_fit, residuals
 from .parameters import Parameters
 from .pruning import COIN
 from .scaling import MOST_ROWS as MOST_SCALING_ROWS
 from .scaling import Range, Scaling, learn_scaling
 from .state import ForestState, ensemble_of
 from .trees import finish, sample_trees, with_joining, with_most_evidence
-from .trials import Found, asks_for_trials, try_forests
+from .trials import Found, asks_for_trials, choose_mean_function, try_forests
 from .weights import MOST_ROWS as MOST_TRIAL_ROWS
 
 _MANY_ROWS = 50_000
@@ -143,7 +143,8 @@ def fit(source: Source, parameters: Parameters, names: Any = None) -> ForestStat
     scaling_rows = source.rows_for_scaling(parameters, random)
     held = held_out.hold_out(n_rows, source.n_turns, random) if learns_spread else NO_ROWS
     trial_rows = NO_ROWS
-    if asks_for_trials(parameters, n_features):
+    is_open = isinstance(parameters.mean_function, str) and parameters.mean_function == AUTO
+    if is_open or asks_for_trials(parameters, n_features):
         trial_rows = source.rows_for_trials(held, random)
     source.fetch(scaling_rows, held, trial_rows)
 
@@ -158,11 +159,13 @@ def fit(source: Source, parameters: Parameters, names: Any = None) -> ForestStat
         parameters.feature_range,
         robust=parameters.robust,
     )
-    mean_function = None
-    if parameters.mean_function is not None:
-        mean_function, moments = source.subtract_means(parameters.mean_function, seen.range, random)
+    mean_function, kind = None, parameters.mean_function
+    if is_open:
+        kind = choose_mean_function(*source.pick(trial_rows), parameters, random, _fit_rows)
+    if kind is not None:
+        mean_function, moments = source.subtract_means(kind, seen.range, random)
     found = Found(_given_weights(parameters, n_features), COIN)
-    if len(trial_rows) > 0:
+    if len(trial_rows) > 0 and asks_for_trials(parameters, n_features):
         rows, labels = source.pick(trial_rows)
         rows = scaling.in_units_of_range(rows)
         found = try_forests(rows, labels, found.weights, parameters, random, _fit_rows)
@@ -331,7 +334,9 @@ class ArrayRows(Source):
     def subtract_means(
         self, kind: Any, seen: Range, random: np.random.Generator
     ) -> tuple[MeanFunction, Moments]:
-        function, self._means = cross_fit(kind, self._table, self._labels, seen, random)
+        function, self._means = cross_fit(
+            kind, self._table, self._labels, seen, random, self._n_jobs
+        )
         self._labels = residuals(self._labels, self._means)
         return function, label_moments(self._labels)
 

@@ -81,7 +81,8 @@ _MeanFunction = Annotated[
     str | None,
     typer.Option(
         help="Learn the residuals of another model: 'linear' (ridge regression, goes on beyond the "
-        "data) or 'boosting' (gradient boosting, for smooth functions)."
+        "data), 'boosting' (gradient boosting, for smooth functions), or 'auto' (what held-out "
+        "rows say)."
     ),
 ]
 _Rows = Annotated[
@@ -136,8 +137,8 @@ def fit(
     """
     if (workers or dask) and (holdout or stream or (workers and dask)):
         fail("--workers and --dask cannot be combined with each other, --holdout or --stream.", 2)
-    if mean_function not in (None, "linear", "boosting"):
-        fail(f"--mean-function must be linear or boosting, got {mean_function!r}.", 2)
+    if mean_function not in (None, "auto", "linear", "boosting"):
+        fail(f"--mean-function must be auto, linear or boosting, got {mean_function!r}.", 2)
     if mean_function and (workers or dask):
         fail("--mean-function cannot be combined with --workers or --dask.", 2)
     check_can_save("model", output)
