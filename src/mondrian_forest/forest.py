@@ -196,6 +196,7 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
         spread: float | str = "auto",
         robust: bool = True,
         mean_function: Any = None,
+        mean_use: str = "subtract",
         feature_range: tuple[ArrayLike, ArrayLike] | None = None,
         max_rows: int | None = None,
         forgetting: str = "oldest",
@@ -211,6 +212,7 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
         self.spread = spread
         self.robust = robust
         self.mean_function = mean_function
+        self.mean_use = mean_use
         self.feature_range = feature_range
         self.max_rows = max_rows
         self.forgetting = forgetting
@@ -273,7 +275,8 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
         table, labels = plain_data(
             X, y, state.n_features, has_names=has_names
         ) or check_rows_and_labels(self, X, y, reset=False)
-        found = survey(table, labels, state.seen_range)
+        low, high = state.seen_range
+        found = survey(table, labels, (low[: state.n_features], high[: state.n_features]))
         if not found.is_sound:  # only what is plain was not checked yet: this says what is wrong
             check_rows_and_labels(self, X, y, reset=False)
         is_due = state.n_seen + len(labels) >= state.review_at
@@ -554,12 +557,15 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
     @property
     def feature_range_(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Lower and upper ends of what is mapped to [0, 1]."""
-        return self._fitted_state().scaling.range
+        state = self._fitted_state()
+        low, high = state.scaling.range
+        return low[: state.n_features], high[: state.n_features]
 
     @property
     def feature_weights_(self) -> NDArray[np.float64]:
-        """The rates at which features are cut; their mean is 1."""
-        return self._fitted_state().scaling.weights
+        """The rates at which features are cut."""
+        state = self._fitted_state()
+        return state.scaling.weights[: state.n_features]
 
     @property
     def feature_importances_(self) -> NDArray[np.float64]:

@@ -20,9 +20,10 @@ Values = NDArray[np.float64]
 def draw_values(state: ForestState, table: NDArray[Any], random: np.random.RandomState) -> Values:
     """Return the values at some rows of one function drawn from the posterior of one tree."""
     tree = state.grove.tree(random.randint(state.grove.n_trees))
-    rows = state.scaling.apply(table)
+    columns, offset = state.seen_by_trees(table)
+    rows = state.scaling.apply(columns)
     values = _DRAWS[type(state.model)](state, tree, rows, random)
-    return values if state.mean_function is None else values + state.mean_function.at(table)
+    return values if offset is None else values + offset
 
 
 class _Exits(NamedTuple):

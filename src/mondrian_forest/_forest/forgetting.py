@@ -180,7 +180,7 @@ def _with_prior_of(state: ForestState, posterior: Posterior, labels: Moments) ->
     With any other hyperparameter, all nodes would have to be computed anew.
     """
     prior_stop = getattr(state.model, "prior_stop", COIN)
-    new = posterior.estimate(Summary(labels, state.n_features, state.resolution, prior_stop))
+    new = posterior.estimate(Summary(labels, state.n_columns, state.resolution, prior_stop))
     names = ["prior_mean", "prior_scale"] if isinstance(new, Pruned) else ["prior_mean"]
     known: Any = state.model
     model: LabelModel = known._replace(**{name: getattr(new, name) for name in names})

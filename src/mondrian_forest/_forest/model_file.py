@@ -75,13 +75,13 @@ from ..io.replace import replacing
 from .boosting import Boosted, check_boosted
 from .label_limits import LabelLimits
 from .linear import Linear
-from .mean_function import MeanFunction, Regressors
+from .mean_function import SUBTRACT, USES, MeanFunction, Regression, Regressors
 from .monitor import Monitor
 from .posteriors import CLASSES, Posterior
 from .scaling import Scaling, Warp
 from .state import ForestState
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 
 DTYPES = {
     "sizes": "I64",
@@ -196,6 +196,7 @@ def _pack(state: ForestState) -> tuple[dict[str, Any], Arrays]:
         "is_linked": grove.is_linked,
         "n_rows": state.n_rows,
         "n_seen": state.n_seen,
+        "mean_use": None if state.mean_function is None else state.mean_function.use,
         "feature_names": None if names is None else names.tolist(),
     }
     arrays: Arrays = {
@@ -216,7 +217,7 @@ def _pack(state: ForestState) -> tuple[dict[str, Any], Arrays]:
         "knots": np.empty((2, 0, 0)) if warp is None else np.stack(warp[:2]),
         "knot_counts": np.empty(0, np.int64) if warp is None else warp.counts,
         "feature_weights": state.scaling.weights,
-        **_pack_mean_function(state.mean_function),
+        **_pack_regression(state.mean_function.regression if state.mean_function else None),
         "spread": np.stack((state.spread.deviation, state.spread.factor)),
         "novelty": np.empty(0) if around is None else around.novelty,
         "spread_record": to_columns(state.spread_record),
@@ -254,8 +255,9 @@ def _unpack(header: dict[str, Any], arrays: Arrays, *, mapped: bool) -> ForestSt
     has_labels = len(rows) > 0 or len(arrays["ordered_labels"]) > 0
     require(has_labels or header["blend"] is None, "the labels are missing")
     likelihoods = arrays["log_likelihoods"]
+    mean_function, n_features = _unpack_mean_function(header["mean_use"], arrays)
     return ForestState(
-        feature_names=_unpack_names(header["feature_names"], len(arrays["feature_weights"])),
+        feature_names=_unpack_names(header["feature_names"], n_features),
         scaling=Scaling(
             (arrays["feature_range"][0], arrays["feature_range"][1]),
             arrays["feature_weights"],
@@ -264,7 +266,7 @@ def _unpack(header: dict[str, Any], arrays: Arrays, *, mapped: bool) -> ForestSt
         grove=grove,
         growth=growth,
         model=model,
-        mean_function=_unpack_mean_function(arrays),
+        mean_function=mean_function,
         spread=_unpack_spread(header, arrays["spread"], arrays["novelty"]),
         n_rows=n_rows,
         n_seen=n_seen,
@@ -319,7 +321,7 @@ def _check_shapes(
         "feature_weights": (n_features,),
         "knots": (2, n_warped, arrays["knots"].shape[-1]),
         "knot_counts": (n_warped,),
-        "linear": (1 + 3 * n_features if len(arrays["linear"]) else 0,),
+        "linear": (arrays["linear"].size,),
         "boosted_nodes": (1, len(arrays["boosted_nodes"][0]), BOOSTED_NODE.itemsize),
         "boosted_trees": (arrays["boosted_trees"].size,),
         "boosted_ends": (arrays["boosted_ends"].size,),
@@ -541,7 +543,7 @@ def _unpack_limits(content: Any) -> LabelLimits:
     return LabelLimits(low, high)
 
 
-def _pack_mean_function(known: MeanFunction | None) -> Arrays:
+def _pack_regression(known: Regression | None) -> Arrays:
     if isinstance(known, Regressors):
         names = ", ".join(sorted({type(model).__name__ for model in known.models}))
         raise ValueError(
@@ -562,19 +564,27 @@ def _pack_mean_function(known: MeanFunction | None) -> Arrays:
     }
 
 
-def _unpack_mean_function(arrays: Arrays) -> MeanFunction | None:
+def _unpack_mean_function(use: Any, arrays: Arrays) -> tuple[MeanFunction | None, int]:
+    """Return the mean function, and the number of features without its own column."""
+    n_columns = arrays["boxes"].shape[-1]
     content, numbers = arrays["linear"], arrays["boosted_levels"]
+    if use is None:
+        require(len(content) == len(numbers) == 0, "its mean function has no use")
+        return None, n_columns
+    require(isinstance(use, str) and use in USES, "the use of its mean function is unknown")
+    n_features = n_columns - int(use != SUBTRACT)
+    require(n_features > 0, "there are no features")
     if len(content) > 0:
+        require(len(content) == 1 + 3 * n_features, "the array 'linear' is wrong")
         level, *rest = content.tolist()
         center, size, slope = np.reshape(rest, (3, -1))
         require(np.all(size > 0.0), "the array 'linear' is wrong")
-        return Linear(level, center, size, slope)
-    if len(numbers) == 0:
-        return None
+        return MeanFunction(Linear(level, center, size, slope), use), n_features
+    require(len(numbers) > 2, "its mean function is missing")
     (nodes,) = _as_records(arrays["boosted_nodes"], BOOSTED_NODE)
     center, unit = numbers[:2].tolist()
     known = Boosted(
         nodes, arrays["boosted_trees"], arrays["boosted_ends"], numbers[2:], center, unit
     )
-    check_boosted(known, arrays["boxes"].shape[-1])
-    return known
+    check_boosted(known, n_features)
+    return MeanFunction(known, use), n_features

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from .mean_function import check_mean_function
+from .mean_function import USES, check_mean_function
 from .posteriors import LARGEST, SMALLEST, Posterior, posterior_of
 from .validation import check_flag, check_integer, check_n_jobs, check_number
 
@@ -31,6 +31,7 @@ class Parameters:
     robust: bool
     mean_function: Any
     """None, a name, or a regressor."""
+    mean_use: str
     feature_range: tuple[ArrayLike, ArrayLike] | None
     max_rows: int | None
     forgetting: str
@@ -57,6 +58,10 @@ def parameters_of(forest: Any) -> Parameters:
         check_number("spread", forest.spread, 1e-3, 1e3, instead='"auto"')
     check_flag("robust", forest.robust)
     mean_function = check_mean_function(forest.mean_function)
+    if not any(_is(forest.mean_use, use) for use in USES):
+        raise ValueError(
+            f'mean_use must be "subtract", "feature" or "both", got {forest.mean_use!r}.'
+        )
     if forest.max_rows is not None:
         check_integer("max_rows", forest.max_rows, 1, instead="None")
     if not any(_is(forest.forgetting, rule) for rule in FORGETTING):
@@ -74,6 +79,7 @@ def parameters_of(forest: Any) -> Parameters:
         None if isinstance(forest.spread, str) else float(forest.spread),
         bool(forest.robust),
         mean_function,
+        forest.mean_use,
         forest.feature_range,
         None if forest.max_rows is None else int(forest.max_rows),
         forest.forgetting,

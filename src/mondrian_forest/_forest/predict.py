@@ -49,6 +49,7 @@ def predict_mean_and_std(
     if state.spread.blend is not None:
         found = _blended_moments(state, table, n_jobs)
         return found.mean, found.deviation()
+    table, offset = state.seen_by_trees(table)
     found = _tree_moments(state, table, n_jobs)
     std = found.deviation()
     std *= state.spread.factor_at(std)
@@ -56,14 +57,15 @@ def predict_mean_and_std(
     with threads(n_threads) as run:
         for rows in slices(len(table), _LARGEST_BLOCK):
             std[rows] = _widths(state, state.scaling.apply(table[rows]), std[rows], n_threads, run)
-    if state.mean_function is not None:
-        found.mean[:] += state.mean_function.at(table)
+    if offset is not None:
+        found.mean[:] += offset
     return found.mean, std
 
 
 def predict_novelties(state: ForestState, table: Table, n_jobs: int | None) -> NDArray[np.float64]:
     """Return the novelty of rows."""
     ensemble = state.ensemble()
+    table, _ = state.seen_by_trees(table)
     n_threads = n_threads_for(len(table), n_jobs)
     with threads(n_threads) as run:
         found = [
@@ -158,14 +160,15 @@ def predict_mean_of_trees(
     state: ForestState, table: Table, n_jobs: int | None
 ) -> NDArray[np.float64]:
     """Return the means that trees and mean function predict, without a blend."""
+    table, offset = state.seen_by_trees(table)
     mean = _tree_moments(state, table, n_jobs).mean
-    if state.mean_function is not None:
-        mean[:] += state.mean_function.at(table)
+    if offset is not None:
+        mean[:] += offset
     return mean
 
 
 def _tree_moments(state: ForestState, table: Table, n_jobs: int | None) -> ForestMoments:
-    """Return what the trees say: mean and parts of the variance."""
+    """Return what the trees say of their columns: mean and parts of the variance."""
     ensemble = state.ensemble()
     blocks = slices(len(table), _largest_block(_LARGEST_BLOCK, ensemble.depth))
     elsewhere = other_processes(n_jobs) if len(table) >= FEWEST_ROWS_FOR_THREADS else None
@@ -197,24 +200,23 @@ def predict_blocks(
     largest = min(_LARGEST_BLOCK, n_threads * _LARGEST_MIXTURE_BLOCK // len(ensemble.sizes))
     with threads(n_threads) as run:
         for rows in slices(len(table), _largest_block(max(1, largest), ensemble.depth)):
-            block = table[rows]
-            coordinates = state.scaling.apply(block)
+            columns, offset = state.seen_by_trees(table[rows])
+            coordinates = state.scaling.apply(columns)
             moments, mixture = _usual_forecast(state, coordinates, n_threads, run)
             if state.spread.surroundings is not None:
                 usual = moments.deviation()
                 width = _widths(state, coordinates, usual, n_threads, run)
                 moments = stretch(mixture, moments, 1.0, width / usual)
-            if state.mean_function is not None:
-                means = state.mean_function.at(block)
-                moments.mean[:] += means
-                mixture.location[:] += np.repeat(means, np.diff(mixture.offset))
+            if offset is not None:
+                moments.mean[:] += offset
+                mixture.location[:] += np.repeat(offset, np.diff(mixture.offset))
             yield moments, mixture
 
 
 def leaves_of(state: ForestState, table: Table, n_jobs: int | None) -> NDArray[np.int32]:
     """Return the leaf of each row in each tree, shape (n_rows, n_trees)."""
     ensemble = state.ensemble()
-    rows = state.scaling.apply(table)
+    rows = state.scaling.apply(state.seen_by_trees(table)[0])
     leaves = np.empty((len(ensemble.sizes), len(rows)), dtype=np.int32)
 
     def find(number: int) -> None:

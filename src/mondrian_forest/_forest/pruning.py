@@ -12,7 +12,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from .._core.mixtures.crps import add_crps_of_normals
+from .._core.mixtures.crps import crps_of_normals
 
 COIN = 0.5
 PRIORS = (COIN, 0.73, 0.88, 0.98, 0.27, 0.12, 0.05, 0.02)
@@ -22,7 +22,7 @@ ENOUGH_ROWS = 1000
 FEWEST_ROWS = 20
 """With fewer rows the prior probability is 1/2."""
 _N_TURNS = 5
-_FACTORS = np.geomspace(0.1, 1.5, 20)
+FACTORS = np.geomspace(0.1, 1.5, 20)
 """What standard deviations are multiplied by before they are judged, as the spread would do."""
 
 Forecast = tuple[NDArray[np.float64], NDArray[np.float64]]
@@ -45,7 +45,7 @@ def learn_prior_stop(rows: NDArray[np.float64], labels: NDArray[np.float64], lea
     """
     if len(rows) < FEWEST_ROWS:
         return COIN
-    scores = np.zeros((len(PRIORS), len(_FACTORS)))
+    totals = np.zeros((len(PRIORS), len(FACTORS)))
     n_held = len(rows) // _N_TURNS
     for turn in range(min(-(-ENOUGH_ROWS // n_held), _N_TURNS)):
         held = np.zeros(len(rows), dtype=bool)
@@ -53,5 +53,12 @@ def learn_prior_stop(rows: NDArray[np.float64], labels: NDArray[np.float64], lea
         forecast = learn(rows[~held], labels[~held])
         for number, prior in enumerate(PRIORS):
             mean, std = forecast(prior, rows[held])
-            add_crps_of_normals(labels[held] - mean, std, _FACTORS, scores[number])
-    return PRIORS[int(np.argmin(scores.min(axis=1)))]
+            totals[number] += scores_of(labels[held] - mean, std).sum(axis=0)
+    return PRIORS[int(np.argmin(totals.min(axis=1)))]
+
+
+def scores_of(errors: NDArray[np.float64], std: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the CRPS of normal distributions, by row and by the factor of their deviations."""
+    scores = np.empty((len(errors), len(FACTORS)))
+    crps_of_normals(errors, std, FACTORS, scores)
+    return scores

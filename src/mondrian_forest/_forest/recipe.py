@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,18 +25,20 @@ from .._core.mixtures.neighbours import LabelMemory, label_memory
 from .._core.moments import Moments
 from .._core.spread.apply import Spread, constant_spread
 from . import held_out
+from .choice import Choice, Known, fit_mean_function
 from .held_out import HeldOut
 from .intake import Survey, label_moments, resolution_of, survey
 from .label_limits import LabelLimits, learn_limits, warn_of_limits
-from .mean_function import AUTO, MeanFunction, cross_fit, residuals
+from .mean_function import is_auto, residuals
 from .parameters import Parameters
 from .pruning import COIN
 from .scaling import MOST_ROWS as MOST_SCALING_ROWS
-from .scaling import Range, Scaling, learn_scaling
+from .scaling import Scaling, learn_scaling
 from .state import ForestState, ensemble_of
 from .trees import finish, sample_trees, with_joining, with_most_evidence
-from .trials import Found, asks_for_trials, choose_mean_function, try_forests
+from .trials import Found, asks_for_trials, try_forests
 from .weights import MOST_ROWS as MOST_TRIAL_ROWS
+from .weights import given_weights
 
 _MANY_ROWS = 50_000
 """From this many rows on, leaves of single rows do harm to the density where labels are noisy, and
@@ -86,10 +88,24 @@ class Source(ABC):
         """Clip the labels to their limits; return their moments if that changes any."""
 
     @abstractmethod
-    def subtract_means(
-        self, kind: Any, seen: Range, random: np.random.Generator
-    ) -> tuple[MeanFunction, Moments]:
-        """Fit a mean function; return it with the moments of the residuals."""
+    def surround(
+        self,
+        parameters: Parameters,
+        seen: Survey,
+        held: Numbers,
+        found: Found,
+        random: np.random.Generator,
+    ) -> tuple[Choice, Survey]:
+        """Fit the mean function that is asked for, or the best one, if any is worth it.
+
+        Return it with a survey of what the trees see then: rows and labels are those from now on.
+        No regression sees labels that are held out. ``found`` is what suits trees without a mean
+        function; it is only used to choose.
+        """
+
+    def rows_for_mean_function(self, random: np.random.Generator) -> Numbers:  # noqa: ARG002
+        """Choose the rows that must be here to fit a mean function, besides all others."""
+        return NO_ROWS
 
     @abstractmethod
     def use(self, scaling: Scaling, held: Numbers) -> None:
@@ -142,36 +158,24 @@ def fit(source: Source, parameters: Parameters, names: Any = None) -> ForestStat
 
     scaling_rows = source.rows_for_scaling(parameters, random)
     held = held_out.hold_out(n_rows, source.n_turns, random) if learns_spread else NO_ROWS
-    trial_rows = NO_ROWS
-    is_open = isinstance(parameters.mean_function, str) and parameters.mean_function == AUTO
-    if is_open or asks_for_trials(parameters, n_features):
+    trial_rows = mean_rows = NO_ROWS
+    if asks_for_trials(parameters, n_features):
         trial_rows = source.rows_for_trials(held, random)
-    source.fetch(scaling_rows, held, trial_rows)
+    if parameters.mean_function is not None:
+        mean_rows = source.rows_for_mean_function(random)
+    source.fetch(scaling_rows, held, trial_rows, mean_rows)
 
-    limits, moments = LabelLimits(), seen.moments
+    limits = LabelLimits()
     if parameters.robust:
         limits = learn_limits(source.some_labels(scaling_rows))
-        moments = source.limit_labels(limits) or moments
+        seen = seen._replace(moments=source.limit_labels(limits) or seen.moments)
     resolution = resolution_of(source.some_labels(scaling_rows))
-    scaling = learn_scaling(
-        source.pick(scaling_rows)[0],
-        seen.range,
-        parameters.feature_range,
-        robust=parameters.robust,
+    scaling, choice, seen = _surrounded(
+        source, parameters, seen, _Chosen(scaling_rows, trial_rows, held), random
     )
-    mean_function, kind = None, parameters.mean_function
-    if is_open:
-        kind = choose_mean_function(*source.pick(trial_rows), parameters, random, _fit_rows)
-    if kind is not None:
-        mean_function, moments = source.subtract_means(kind, seen.range, random)
-    found = Found(_given_weights(parameters, n_features), COIN)
-    if len(trial_rows) > 0 and asks_for_trials(parameters, n_features):
-        rows, labels = source.pick(trial_rows)
-        rows = scaling.in_units_of_range(rows)
-        found = try_forests(rows, labels, found.weights, parameters, random, _fit_rows)
-    scaling = replace(scaling, weights=found.weights)
+    moments, n_columns = seen.moments, len(seen.range[0])
     growth = with_label_unit(growth, moments)
-    summary = Summary(moments, n_features, resolution, found.prior_stop)
+    summary = Summary(moments, n_columns, resolution, choice.found.prior_stop)
     model = parameters.posterior.estimate(summary)
 
     source.use(scaling, held)
@@ -202,11 +206,11 @@ def fit(source: Source, parameters: Parameters, names: Any = None) -> ForestStat
         grove=grove,
         growth=growth,
         model=model,
-        mean_function=mean_function,
+        mean_function=choice.mean_function,
         spread=spread,
         n_rows=n_used,
         n_seen=n_used,
-        rows=np.empty((0, n_features), np.float32),
+        rows=np.empty((0, n_columns), np.float32),
         labels=np.empty(0),
         means=np.empty(0),
         arrivals=np.empty(0, np.int64),
@@ -224,6 +228,58 @@ def fit(source: Source, parameters: Parameters, names: Any = None) -> ForestStat
     )
     state = source.join_held(state)
     return source.finished(with_most_evidence(state, parameters.posterior, parameters.n_jobs))
+
+
+class _Chosen(NamedTuple):
+    """Rows by what they are for."""
+
+    scaling: Numbers
+    trials: Numbers
+    held: Numbers
+
+
+def _surrounded(
+    source: Source,
+    parameters: Parameters,
+    seen: Survey,
+    chosen: _Chosen,
+    random: np.random.Generator,
+) -> tuple[Scaling, Choice, Survey]:
+    """Find scaling, feature weights, pruning and mean function.
+
+    Return also a survey of what trees see then. If held-out rows choose no mean function, all is as
+    if none had been asked for.
+    """
+    n_features = len(seen.range[0])
+
+    def scaled(seen: Survey) -> Scaling:
+        rows, _ = source.pick(chosen.scaling)
+        feature_range, robust = parameters.feature_range, parameters.robust
+        return learn_scaling(rows, seen.range, feature_range, n_features, robust=robust)
+
+    def tried(scaling: Scaling) -> Found:
+        n_columns = len(scaling.weights)
+        given = given_weights(parameters.feature_weights, n_features, n_columns)
+        if len(chosen.trials) == 0:
+            return Found(given, COIN)
+        rows, labels = source.pick(chosen.trials)
+        rows = scaling.in_units_of_range(rows)
+        return try_forests(rows, labels, given, parameters, random, fit_rows)
+
+    kind = parameters.mean_function
+    if kind is None or is_auto(kind):
+        scaling = scaled(seen)
+        choice = Choice(tried(scaling))
+        if kind is not None:
+            of_choice = random.spawn(1)[0]
+            choice, seen = source.surround(parameters, seen, chosen.held, choice.found, of_choice)
+            scaling = scaled(seen)
+    else:
+        nothing = Found(np.ones(n_features), COIN)
+        choice, seen = source.surround(parameters, seen, chosen.held, nothing, random)
+        scaling = scaled(seen)
+        choice = choice._replace(found=tried(scaling))
+    return replace(scaling, weights=choice.found.weights), choice, seen
 
 
 def review_at(n_seen: int, n_rows: int) -> int:
@@ -266,22 +322,10 @@ def _given_spread(parameters: Parameters) -> Spread:
     return constant_spread(1.0 if parameters.spread is None else parameters.spread)
 
 
-def _given_weights(parameters: Parameters, n_features: int) -> NDArray[np.float64]:
-    """Return the rate of each feature as it is given, or equal ones."""
-    given = parameters.feature_weights
-    if given is None:
-        return np.ones(n_features)
-    if given.shape != (n_features,):
-        raise ValueError(
-            f"feature_weights must have one number for each of the {n_features} features, "
-            f"got shape {given.shape}."
-        )
-    return np.asarray(given / given.mean())
-
-
-def _fit_rows(
+def fit_rows(
     rows: NDArray[np.float64], labels: NDArray[np.float64], parameters: Parameters
 ) -> ForestState:
+    """Fit a forest to rows in memory."""
     return fit(ArrayRows(rows, labels, parameters.n_jobs), parameters)
 
 
@@ -331,14 +375,24 @@ class ArrayRows(Source):
         self._labels = limited
         return label_moments(limited)
 
-    def subtract_means(
-        self, kind: Any, seen: Range, random: np.random.Generator
-    ) -> tuple[MeanFunction, Moments]:
-        function, self._means = cross_fit(
-            kind, self._table, self._labels, seen, random, self._n_jobs
-        )
+    def surround(
+        self,
+        parameters: Parameters,
+        seen: Survey,
+        held: Numbers,
+        found: Found,
+        random: np.random.Generator,
+    ) -> tuple[Choice, Survey]:
+        free = np.setdiff1d(np.arange(len(self._table)), held)
+        known = Known(self._table, self._labels, seen.range, free, found)
+        choice = fit_mean_function(known, parameters, random, fit_rows)
+        function = choice.mean_function
+        if function is None:
+            return choice, seen
+        self._table = function.columns(self._table, choice.means)
+        self._means = function.offset(choice.means)
         self._labels = residuals(self._labels, self._means)
-        return function, label_moments(self._labels)
+        return choice, self.survey()
 
     def use(self, scaling: Scaling, held: Numbers) -> None:
         self._rows = scaling.apply(self._table)

@@ -172,21 +172,24 @@ def learn_scaling(
     table: NDArray[Any],
     seen: Range,
     feature_range: tuple[ArrayLike, ArrayLike] | None,
+    n_features: int,
     *,
     robust: bool,
 ) -> Scaling:
     """Return the scaling with equal weights, by a warp or by a straight line.
 
-    ``table`` are rows from which a warp is learned, and ``seen`` is the range of all rows.
+    ``table`` are rows from which a warp is learned, and ``seen`` is the range of all rows. A given
+    range is that of the first ``n_features`` columns; a mean function may be one column more.
     """
-    n_features = len(seen[0])
-    weights = np.ones(n_features)
+    weights = np.ones(len(seen[0]))
     if robust and feature_range is None:
         warp = learn_warp(table)
         return Scaling(warp.ends, weights, warp)
     if feature_range is None:
         return Scaling(seen, weights)
-    return Scaling(_given_range(feature_range, n_features), weights)
+    given = _given_range(feature_range, n_features)
+    low, high = (np.append(end, known[n_features:]) for end, known in zip(given, seen, strict=True))
+    return Scaling((low, high), weights)
 
 
 def _given_range(feature_range: Any, n_features: int) -> Range:

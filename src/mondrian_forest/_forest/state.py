@@ -61,7 +61,7 @@ class ForestState:
     model: LabelModel
     """The label model in the trees."""
     mean_function: MeanFunction | None
-    """What the forest learns the residuals of."""
+    """The regression around which the forest puts its distribution."""
     spread: Spread
     """How predictive distributions are stretched."""
 
@@ -72,9 +72,9 @@ class ForestState:
     rows: NDArray[np.float32]
     """Their coordinates, with room for more; empty in a frozen forest."""
     labels: NDArray[np.float64]
-    """What the trees learn: labels within their limits, less the means."""
+    """What the trees learn: labels within their limits, less ``means``."""
     means: NDArray[np.float64]
-    """By row: what the mean function said of it before it knew its label; 0 without one."""
+    """By row: what has been subtracted from its label; 0 where there is nothing to subtract."""
     arrivals: NDArray[np.int64]
     """By row: how many rows had been learned before it. The numbers of rows say nothing about this:
     where rows have left, others have taken their numbers."""
@@ -87,7 +87,7 @@ class ForestState:
     resolution: float
     """The smallest difference of two labels."""
     seen_range: Range
-    """The range of the features of the rows, and maybe of some that have been forgotten since the
+    """The range of the columns of the rows, and maybe of some that have been forgotten since the
     last review."""
     spread_record: NDArray[Any]
     """What is known about rows that were predicted before they were learned."""
@@ -118,9 +118,26 @@ class ForestState:
         return new
 
     @property
-    def n_features(self) -> int:
-        """Number of features."""
+    def n_columns(self) -> int:
+        """Number of features that the trees see: the mean function may be the last of them."""
         return len(self.scaling.weights)
+
+    @property
+    def n_features(self) -> int:
+        """Number of features that the user gives."""
+        has_more = self.mean_function is not None and self.mean_function.is_feature
+        return self.n_columns - int(has_more)
+
+    def seen_by_trees(self, table: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.float64] | None]:
+        """Return the columns that trees see of rows, and what is added to their predictions.
+
+        None stands for nothing.
+        """
+        known = self.mean_function
+        if known is None:
+            return table, None
+        values = known.at(table)
+        return known.columns(table, values), values if known.is_subtracted else None
 
     @property
     def is_frozen(self) -> bool:

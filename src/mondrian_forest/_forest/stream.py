@@ -43,7 +43,7 @@ from .posteriors import Posterior, posterior_for
 from .predict import predict_mean_of_trees
 from .pruning import COIN
 from .recipe import ArrayRows, fit, review_at
-from .scaling import WIDEST
+from .scaling import WIDEST, Range
 from .state import ForestState
 from .trees import (
     finish,
@@ -134,16 +134,16 @@ def learn(
     limited = state.label_limits.apply(labels)
     if limited is not labels:
         warn_of_limits(state.label_limits)
-    learned, means = limited, np.zeros(len(labels))
-    if state.mean_function is not None:
-        means = state.mean_function.at(table)
-        learned = residuals(limited, means)
+    table, offset = state.seen_by_trees(table)
+    learned = limited if offset is None else residuals(limited, offset)
+    means = np.zeros(len(labels)) if offset is None else offset
     if parameters.spread is None:
         state = _with_current_spread(state, table, learned, n_jobs)
     arrivals = np.arange(state.n_seen, n_seen)
-    state = state.but(
-        random_states=state.random_states.copy(), seen_range=found.range, n_seen=n_seen
-    )
+    seen = found.range
+    if table.shape[1] > len(seen[0]):  # the mean function is a column, too
+        seen = _range_with(state.seen_range, seen, table[:, -1])
+    state = state.but(random_states=state.random_states.copy(), seen_range=seen, n_seen=n_seen)
     joining = rows.joining
     if joining is not None:
         table, learned, arrivals = table[joining], learned[joining], arrivals[joining]
@@ -153,12 +153,20 @@ def learn(
     return _exchanged(state, parameters, new, moments, rows.leaving)
 
 
+def _range_with(known: Range, features: Range, values: NDArray[np.float64]) -> Range:
+    """Return the range of all columns: of the features, and of more values of the last column."""
+    low, high = features
+    lowest, highest = values.min(initial=known[0][-1]), values.max(initial=known[1][-1])
+    return np.append(low, lowest), np.append(high, highest)
+
+
 class _Rows(NamedTuple):
     """Rows that are stored, or will be."""
 
     table: NDArray[Any]
+    """As the trees see them."""
     labels: NDArray[np.float64]
-    """Residuals, if there is a mean function."""
+    """Residuals, if a mean function is subtracted."""
     means: NDArray[np.float64]
     arrivals: NDArray[np.int64]
 
@@ -271,9 +279,7 @@ def _is_better_since(
         mean_function=parameters.mean_function,
         feature_range=parameters.feature_range,
     )
-    if _keeps_mean_function(state):
-        small = replace(small, mean_function=None)
-    small = _seeded(small, state, len(labels))
+    small = _seeded(_with_given_columns(small, state), state, len(labels))
     trial = start(small, known.table[:half], known.labels[:half])
     predicted = predict_mean_of_trees(trial, known.table[half:], parameters.n_jobs)
     errors = known.labels[half:] - predicted
@@ -323,15 +329,26 @@ def _fitted_again(
     """Return a forest that is fitted anew to what it holds after an exchange of rows."""
     known = _held_after(state, table, labels, rows)
     again = replace(parameters, posterior=posterior_for(state.model, parameters.posterior))
-    again = _seeded(again, state, len(labels))
-    if _keeps_mean_function(state):
-        again = replace(again, mean_function=None)
+    again = _seeded(_with_given_columns(again, state), state, len(labels))
     since = start(again, known.table, known.labels, state.feature_names)
     if _keeps_mean_function(state):
         means = known.means[since.arrivals[: since.n_rows]]
         since = since.but(mean_function=state.mean_function, means=means)
     return _renumbered(since, known.arrivals, state.n_seen + len(labels)).but(
         monitor=state.monitor, has_rescaled=state.has_rescaled
+    )
+
+
+def _with_given_columns(parameters: Parameters, state: ForestState) -> Parameters:
+    """Return parameters of a fit to the columns that the trees see, if the mean function stays."""
+    if not _keeps_mean_function(state):
+        return parameters
+    has_range = parameters.feature_range is not None
+    return replace(
+        parameters,
+        mean_function=None,
+        feature_weights=state.scaling.weights,
+        feature_range=state.scaling.range if has_range else None,
     )
 
 
@@ -361,15 +378,16 @@ def _held_after(
     held = held[np.argsort(state.arrivals[held])]
     new = np.arange(len(labels)) if rows.joining is None else rows.joining
     known, known_labels = state.scaling.invert(state.rows[held]), state.labels[held]
-    means, new_labels, new_means = state.means[held], labels[new], np.zeros(len(new))
+    means, new_table, new_labels = state.means[held], table[new], labels[new]
+    new_means = np.zeros(len(new))
     if _keeps_mean_function(state):
-        assert state.mean_function is not None
-        new_means = state.mean_function.at(table[new])
-        new_labels = residuals(new_labels, new_means)
+        new_table, offset = state.seen_by_trees(new_table)
+        if offset is not None:
+            new_labels, new_means = residuals(new_labels, offset), offset
     else:
-        known_labels = known_labels + means
+        known, known_labels = known[:, : state.n_features], known_labels + means
     return _Rows(
-        np.concatenate((known, table[new])),
+        np.concatenate((known, new_table)),
         np.concatenate((known_labels, new_labels)),
         np.concatenate((means, new_means)),
         np.concatenate((state.arrivals[held], state.n_seen + new)),
@@ -435,7 +453,8 @@ def _reviewed(
         state = _told_of_rescaling(state)
         state = state.but(scaling=rewarped[0], rows=rewarped[1])
         is_changed = True
-    if state.mean_function is None:  # else the stored labels are not those that were given
+    if state.mean_function is None or not state.mean_function.is_subtracted:
+        # Else the stored labels are not those that were given.
         if robust:
             state, is_limited = _with_limited_labels(state, leaving)
             is_changed |= is_limited
@@ -447,7 +466,7 @@ def _reviewed(
     model = posterior.estimate(
         Summary(
             state.label_moments,
-            state.n_features,
+            state.n_columns,
             state.resolution,
             getattr(state.model, "prior_stop", COIN),
         )

@@ -12,21 +12,15 @@ from numpy.typing import NDArray
 
 from .._core.features import FARTHEST
 from .._core.labels import Pruned
-from .._core.mixtures.crps import crps
-from .mean_function import BOOSTING, LINEAR
 from .parameters import OLDEST, Parameters
 from .posteriors import HierarchicalPosterior, PrunedPosterior
-from .predict import join_mixtures, predict_blocks, predict_mean, predict_mean_and_std
+from .predict import predict_mean, predict_mean_and_std
 from .pruning import COIN, Forecast, learn_prior_stop
 from .state import ForestState
 from .trees import renewed
-from .weights import Predict, gains, learn_weights
+from .weights import N_ROUNDS, Predict, gains, learn_weights
 
 _N_TREES = 20
-_FEWEST_TO_CHOOSE = 20
-"""Fewer held-out rows do not choose a mean function."""
-_LEAST_GAIN = 0.02
-"""By how much the CRPS of another mean function must be smaller than that of a simpler one."""
 
 Fit = Callable[[NDArray[np.float64], NDArray[np.float64], Parameters], ForestState]
 
@@ -58,10 +52,11 @@ def try_forests(
     parameters: Parameters,
     random: np.random.Generator,
     fit: Fit,
+    n_rounds: int = N_ROUNDS,
 ) -> Found:
     """Learn what the parameters leave open, from rows in units of the feature range.
 
-    ``weights`` are those that are used if they are not to be learned.
+    ``weights`` are those with which learning begins, and which are used if they are given.
     """
     rows = np.clip(rows, -FARTHEST, FARTHEST)
     small = small_parameters(parameters)
@@ -94,45 +89,10 @@ def try_forests(
     prior_stop = COIN
     with parallel_config("threading"):  # these are too small to be worth sending elsewhere
         if parameters.learns_weights and rows.shape[1] > 1:
-            weights = learn_weights(rows, labels, learn, random)
+            weights = learn_weights(rows, labels, weights, learn, random, n_rounds)
         if learns_pruning(parameters):
             prior_stop = learn_prior_stop(rows, labels, learn_to_prune)
     return Found(weights, prior_stop)
-
-
-def choose_mean_function(
-    rows: NDArray[Any],
-    labels: NDArray[np.float64],
-    parameters: Parameters,
-    random: np.random.Generator,
-    fit: Fit,
-) -> str | None:
-    """Return the mean function with which a small forest predicts held-out rows best.
-
-    It is judged by the CRPS. A simpler one is preferred if the next one is hardly better.
-    """
-    n_kept = len(labels) // 5
-    if n_kept < _FEWEST_TO_CHOOSE:
-        return None
-    best: str | None = None
-    least = np.inf
-    for kind in (None, LINEAR, BOOSTING):
-        tried = replace(
-            parameters,
-            n_estimators=min(parameters.n_estimators, _N_TREES),
-            mean_function=kind,
-            max_rows=None,
-            random_state=int(random.integers(2**31)),
-        )
-        with parallel_config("threading"):
-            state = fit(rows[n_kept:], labels[n_kept:], tried)
-            blocks = predict_blocks(state, rows[:n_kept], parameters.n_jobs)
-            mixture = join_mixtures([mixture for _, mixture in blocks])
-        found = np.empty(n_kept)
-        crps(mixture, labels[:n_kept], found)
-        if found.mean() < (1.0 - _LEAST_GAIN) * least:
-            best, least = kind, float(found.mean())
-    return best
 
 
 def small_parameters(parameters: Parameters) -> Parameters:

@@ -48,11 +48,30 @@ Learn = Callable[
 ]
 
 
+def given_weights(
+    given: NDArray[np.float64] | None, n_features: int, n_columns: int
+) -> NDArray[np.float64]:
+    """Return the rate of each feature as it is given, or equal ones.
+
+    A mean function that is one column more is cut at the mean rate of the others.
+    """
+    if given is None:
+        return np.ones(n_columns)
+    if given.shape != (n_features,):
+        raise ValueError(
+            f"feature_weights must have one number for each of the {n_features} features, "
+            f"got shape {given.shape}."
+        )
+    return np.append(given / given.mean(), np.ones(n_columns - n_features))
+
+
 def learn_weights(
     rows: NDArray[np.float64],
     labels: NDArray[np.float64],
+    weights: NDArray[np.float64],
     learn: Learn,
     random: np.random.Generator,
+    n_rounds: int = N_ROUNDS,
 ) -> NDArray[np.float64]:
     """Return the weight of each feature. The mean of all weights is 1.
 
@@ -61,28 +80,44 @@ def learn_weights(
     rows : ndarray of shape (n_rows, n_features)
         The rows, in random order and in units of the range of each feature.
     labels : ndarray of shape (n_rows,)
+    weights : ndarray of shape (n_features,)
+        Those of the first round. They are returned if no others are better.
     learn : callable
         Takes weights, rows and labels. Fits a small forest, and returns its prediction as a
         function, with the gain of each feature.
     random : Generator
+    n_rounds : int
     """
-    weights = np.ones(rows.shape[1])
     if len(rows) < FEWEST_ROWS:
         return weights
     n_kept = len(rows) // 5
     tried, errors = [], []
-    for _ in range(N_ROUNDS + 1):
+    for number in range(n_rounds + 1):
         predict, gain = learn(weights, rows[n_kept:], labels[n_kept:])
         tried.append(weights)
         errors.append(np.mean((predict(rows[:n_kept]) - labels[:n_kept]) ** 2))
-        slopes = _root_mean_square_slopes(rows, predict, gain, random)
-        if not np.nanmax(slopes, initial=0.0) > 0.0:
+        found = next_weights(rows, predict, gain, random) if number < n_rounds else None
+        if found is None:
             break
-        slopes = np.maximum(slopes, LEAST * np.nanmax(slopes))
-        slopes[np.isnan(slopes)] = np.nanmean(slopes)
-        weights = slopes / slopes.mean()
+        weights = found
     is_good = np.array(errors) <= (1.0 + TOLERANCE) * min(errors)
     return tried[int(np.flatnonzero(is_good)[-1])]
+
+
+def next_weights(
+    rows: NDArray[np.float64],
+    predict: Predict,
+    gain: NDArray[np.float64],
+    random: np.random.Generator,
+    n_queries: int = MOST_QUERIES,
+) -> NDArray[np.float64] | None:
+    """Return weights proportional to the slopes of a prediction; None if it has no slope."""
+    slopes = _root_mean_square_slopes(rows, predict, gain, random, n_queries)
+    if not np.nanmax(slopes, initial=0.0) > 0.0:
+        return None
+    slopes = np.maximum(slopes, LEAST * np.nanmax(slopes))
+    slopes[np.isnan(slopes)] = np.nanmean(slopes)
+    return np.asarray(slopes / slopes.mean())
 
 
 def gains(trees: list[Tree], n_features: int) -> NDArray[np.float64]:
@@ -102,6 +137,7 @@ def _root_mean_square_slopes(
     predict: Predict,
     gain: NDArray[np.float64],
     random: np.random.Generator,
+    n_queries: int,
 ) -> NDArray[np.float64]:
     """Return the root mean square slope of a prediction along each feature.
 
@@ -118,7 +154,7 @@ def _root_mean_square_slopes(
         chosen = np.sort(chosen[np.argsort(-gain[chosen], kind="stable")[:MOST_FEATURES]])
     if len(chosen) == 0:
         return slopes
-    n_points = min(n_rows, max(MOST_QUERIES // (2 * len(chosen)), FEWEST_ROWS))
+    n_points = min(n_rows, max(n_queries // (2 * len(chosen)), FEWEST_ROWS))
     points = rows[random.choice(n_rows, n_points, replace=False)]
     for feature in chosen:
         moved = np.repeat(points[None], 2, axis=0)

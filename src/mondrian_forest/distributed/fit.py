@@ -23,18 +23,20 @@ from .._core.growth.learn import renew
 from .._core.labels import LabelModel, Pruned
 from .._core.moments import Moments, merge_samples
 from .._forest import held_out
+from .._forest.choice import Choice, Known, fit_mean_function
 from .._forest.held_out import HeldOut
 from .._forest.intake import Survey
 from .._forest.label_limits import LabelLimits, warn_of_limits
-from .._forest.mean_function import MeanFunction
+from .._forest.mean_function import MeanFunction, residuals
 from .._forest.parallel import in_threads
 from .._forest.parameters import Parameters, parameters_of
-from .._forest.recipe import NO_ROWS, Numbers, Rows, Source
+from .._forest.recipe import NO_ROWS, Numbers, Rows, Source, fit_rows
 from .._forest.recipe import fit as fit_forest
-from .._forest.scaling import Range, Scaling
+from .._forest.scaling import Scaling
 from .._forest.sharing import with_state
 from .._forest.state import ForestState
 from .._forest.trees import finish, with_joining, with_room
+from .._forest.trials import Found
 from .._forest.validation import check_integer
 from .._forest.weights import MOST_ROWS as MOST_TRIAL_ROWS
 from ..forest import MondrianForestRegressor
@@ -47,6 +49,8 @@ _MOST_ROWS = 2**31 - 1
 """Nodes count their rows in 32 bits."""
 _SAMPLED_ROWS = 10_000
 """Scaling, limits and resolution of labels are learned from about so many rows."""
+_MOST_MEAN_ROWS = 50_000
+"""Rows that a mean function is fitted to."""
 
 Tell = Callable[[str, int], None]
 
@@ -70,8 +74,8 @@ def fit(
     Parameters
     ----------
     forest : MondrianForestRegressor
-        Its parameters are used; it stays as it is. ``mean_function`` and ``max_rows`` are
-        not supported.
+        Its parameters are used; it stays as it is. A mean function is fitted to at most 50,000
+        random rows, in this process. ``max_rows`` is not supported.
     X : dask DataFrame or dask array of shape (n_samples, n_features)
         Lengths of partitions need not be known; some may be empty.
     y : dask Series or array, or the name of a column of X
@@ -96,11 +100,6 @@ def fit(
     check_integer("block_rows", block_rows, 1)
     fitted: MondrianForestRegressor = clone(forest)
     parameters = parameters_of(fitted)
-    if parameters.mean_function is not None:
-        raise ValueError(
-            "A distributed fit has no mean function: subtract one from y, or set "
-            "mean_function=None."
-        )
     if parameters.max_rows is not None:
         raise ValueError("A distributed fit keeps all rows: set max_rows=None, or fit in memory.")
     tell = progress or (lambda _what, _count: None)
@@ -131,6 +130,7 @@ class ClusterRows(Source):
         self._block_rows, self._keep_rows, self._tell = block_rows, keep_rows, tell
         self._watch = Watch(client)
         self._limits = LabelLimits()
+        self._function: MeanFunction | None = None
         self._held: Numbers = NO_ROWS
 
     def survey(self) -> Survey:
@@ -148,21 +148,17 @@ class ClusterRows(Source):
         widths = {len(one.low) for one in known}
         if len(widths) > 1:
             raise ValueError(f"Partitions have different numbers of columns: {sorted(widths)}.")
-        seen = (
-            np.min([one.low for one in known], axis=0),
-            np.max([one.high for one in known], axis=0),
-        )
         self._label_range = (
             min(one.lowest_label for one in known),
             max(one.highest_label for one in known),
         )
-        sums = _total([one.sums for one in known])
-        self._n_features = widths.pop()
-        self._tell("rows", sums.n_samples)
+        seen = _joined(known)
+        self._n_columns = widths.pop()
+        self._tell("rows", seen.moments.n_samples)
         self._watch.refuse_too_many_rows(
-            sums.n_samples, self._n_features, self._parameters.n_estimators
+            seen.moments.n_samples, self._n_columns, self._parameters.n_estimators
         )
-        return Survey(seen, sums, True)
+        return seen
 
     def rows_for_scaling(self, parameters: Parameters, random: np.random.Generator) -> Numbers:  # noqa: ARG002
         if not issubclass(parameters.posterior.model, Pruned) and not parameters.robust:
@@ -176,11 +172,15 @@ class ClusterRows(Source):
         free = np.setdiff1d(drawn, held)
         return random.choice(free, min(len(free), MOST_TRIAL_ROWS), replace=False)
 
+    def rows_for_mean_function(self, random: np.random.Generator) -> Numbers:
+        n_rows = sum(self._lengths)
+        return random.choice(n_rows, min(n_rows, _MOST_MEAN_ROWS), replace=False)
+
     def fetch(self, *numbers: Numbers) -> None:
         """Fetch all that is asked for in one pass."""
         self._fetched = np.unique(np.concatenate(numbers))
         if len(self._fetched) == 0:
-            self._rows, self._labels = np.empty((0, self._n_features)), np.empty(0)
+            self._rows, self._labels = np.empty((0, self._n_columns)), np.empty(0)
             return
         chosen = [(local,) for local in self._local(self._fetched)]
         found = self._gather(self._compute(tasks.pick, chosen))
@@ -201,13 +201,45 @@ class ClusterRows(Source):
         if limits.low <= lowest and highest <= limits.high:
             return None
         warn_of_limits(limits)
-        found = self._gather(self._compute(tasks.sum_labels, [(limits,)] * len(self._lengths)))
-        return _total([one for one in found if one is not None])
+        return self._survey_again().moments
 
-    def subtract_means(
-        self, kind: Any, seen: Range, random: np.random.Generator
-    ) -> tuple[MeanFunction, Moments]:
-        raise NotImplementedError("A distributed fit has no mean function.")
+    def surround(
+        self,
+        parameters: Parameters,
+        seen: Survey,
+        held: Numbers,
+        found: Found,
+        random: np.random.Generator,
+    ) -> tuple[Choice, Survey]:
+        free = np.flatnonzero(~np.isin(self._fetched, held))
+        known = Known(self._rows, self._labels, seen.range, free, found)
+        choice = fit_mean_function(known, parameters, random, fit_rows)
+        function = choice.mean_function
+        if function is None:
+            return choice, seen
+        self._function, self._means = function, choice.means
+        self._rows = function.columns(self._rows, choice.means)
+        self._labels = residuals(self._labels, function.offset(choice.means))
+        self._n_columns = self._rows.shape[1]
+        return choice, self._survey_again()
+
+    def _survey_again(self) -> Survey:
+        """Look over all rows and labels as trees see them by now."""
+        views = [(self._limits, *view) for view in self._views()]
+        found = self._gather(self._compute(tasks.survey, views))
+        return _joined([one for one in found if one is not None])
+
+    def _views(self) -> list[tuple[Any, tasks.Known]]:
+        """Return the mean function, and what it says of the rows that it knows, by partition."""
+        if self._function is None:
+            return [(None, tasks.NOTHING_KNOWN)] * len(self._lengths)
+        function = dask.delayed(self._function)
+        ends = np.searchsorted(self._fetched, np.cumsum(self._lengths))
+        means = np.split(self._means, ends[:-1])
+        return [
+            (function, tasks.Known(rows, one))
+            for rows, one in zip(self._local(self._fetched), means, strict=True)
+        ]
 
     def use(self, scaling: Scaling, held: Numbers) -> None:
         self._scaling = scaling
@@ -224,8 +256,8 @@ class ClusterRows(Source):
         used = [length - len(one) for length, one in zip(self._lengths, local, strict=True)]
         starts = np.cumsum([0, *used[:-1]]).tolist()
         arguments = [
-            (one, start, self._scaling, self._limits)
-            for one, start in zip(local, starts, strict=True)
+            (one, start, self._scaling, self._limits, *view)
+            for one, start, view in zip(local, starts, self._views(), strict=True)
         ]
         self._n_used = sum(used)
         self._parts = self._compute(tasks.scale, arguments)
@@ -240,7 +272,7 @@ class ClusterRows(Source):
         model: LabelModel,
         states: NDArray[np.uint64],
     ) -> tuple[Grove, NDArray[np.uint64], int]:
-        cluster = Cluster(self._client, self._watch, self._parts, self._n_used, self._n_features)
+        cluster = Cluster(self._client, self._watch, self._parts, self._n_used, self._n_columns)
         grove = cluster.grow(growth, states, self._block_rows, self._keep_rows, self._tell)
         # Other streams for whatever is sampled next.
         seed = np.random.SeedSequence(states.ravel().tolist())
@@ -258,17 +290,24 @@ class ClusterRows(Source):
         found = self._gather(self._parts)
         rows = np.concatenate([*(part.rows for part in found), self._held_rows])
         labels = np.concatenate([*(part.labels for part in found), self._held_labels])
+        means = np.concatenate([*(part.means for part in found), self._offset_of(self._held)])
         n_rows, n_jobs = len(labels), self._parameters.n_jobs
         used = np.setdiff1d(np.arange(n_rows), self._held)
         arrivals = np.concatenate((used, self._held))
         state = state.but(
-            rows=rows, labels=labels, means=np.zeros(len(labels)), arrivals=arrivals,
+            rows=rows, labels=labels, means=means, arrivals=arrivals,
             n_rows=n_rows, n_seen=n_rows,
         )  # fmt: skip
         if len(self._held_labels) > 0:
             state = state.but(grove=linked(state.grove))
             state = finish(with_joining(with_room(state, n_rows, n_jobs), n_rows), n_jobs)
         return state
+
+    def _offset_of(self, numbers: Numbers) -> NDArray[np.float64]:
+        """Return what has been subtracted from the labels of some fetched rows."""
+        if self._function is None:
+            return np.zeros(len(numbers))
+        return self._function.offset(self._means[np.searchsorted(self._fetched, numbers)])
 
     def finished(self, state: ForestState) -> ForestState:
         """Drop what only learning needs, if rows are not kept: as ``freeze``, but without a copy.
@@ -308,8 +347,11 @@ class ClusterRows(Source):
         ]
 
 
-def _total(sums: list[Moments]) -> Moments:
-    total = sums[0]
-    for one in sums[1:]:
-        total = merge_samples(total, one)
-    return total
+def _joined(known: list[tasks.Survey]) -> Survey:
+    """Return what all partitions say together."""
+    total = known[0].sums
+    for one in known[1:]:
+        total = merge_samples(total, one.sums)
+    low = np.min([one.low for one in known], axis=0)
+    high = np.max([one.high for one in known], axis=0)
+    return Survey((low, high), total, True)

@@ -29,6 +29,7 @@ from .._core.growth.top import (
 )
 from .._core.moments import Moments
 from .._forest.label_limits import LabelLimits
+from .._forest.mean_function import MeanFunction, residuals
 from .._forest.scaling import Scaling
 from .collections import plain
 
@@ -38,8 +39,22 @@ class Part(NamedTuple):
 
     rows: NDArray[np.float32]
     labels: NDArray[np.float64]
+    means: NDArray[np.float64]
+    """What has been subtracted from the labels."""
     first: int
     """Number of its first row among all."""
+
+
+class Known(NamedTuple):
+    """What the mean function says of those rows of a partition to which it was fitted."""
+
+    rows: NDArray[np.int64]
+    means: NDArray[np.float64]
+    """By the model that has not seen the label."""
+
+
+NOTHING_KNOWN = Known(np.empty(0, np.int64), np.empty(0))
+NO_LIMITS = LabelLimits()
 
 
 class Survey(NamedTuple):
@@ -52,24 +67,43 @@ class Survey(NamedTuple):
     highest_label: float
 
 
-def survey(number: int, X: Any, y: Any, names: Any) -> Survey | None:
-    """Return ranges and moments of a partition; None if it is empty."""
+def survey(
+    number: int,
+    X: Any,
+    y: Any,
+    names: Any,
+    limits: LabelLimits = NO_LIMITS,
+    function: MeanFunction | None = None,
+    known: Known = NOTHING_KNOWN,
+) -> Survey | None:
+    """Return ranges and moments of what trees see of a partition; None if it is empty."""
     table, labels = plain(number, X, y, names)
     if len(table) == 0:
         return None
-    low, high = np.full(table.shape[1], np.inf), np.full(table.shape[1], -np.inf)
-    survey_features(table, low, high)
-    mean, squared_deviation, largest = survey_labels(labels)
-    if largest > 1e150:
+    if survey_labels(labels)[2] > 1e150:
         raise ValueError(f"Partition {number} of y exceeds 1e150 in size: rescale y.")
-    sums = Moments(len(labels), mean, squared_deviation)
+    columns, labels, _ = _seen_by_trees(table, labels, limits, function, known)
+    low, high = np.full(columns.shape[1], np.inf), np.full(columns.shape[1], -np.inf)
+    survey_features(columns, low, high)
+    sums = Moments(len(labels), *survey_labels(labels)[:2])
     return Survey(low, high, sums, float(labels.min()), float(labels.max()))
 
 
-def sum_labels(number: int, X: Any, y: Any, names: Any, limits: LabelLimits) -> Moments | None:
-    """Return the moments of the labels as they are learned; None if there are none."""
-    labels = limits.apply(plain(number, X, y, names)[1])
-    return Moments(len(labels), *survey_labels(labels)[:2]) if len(labels) > 0 else None
+def _seen_by_trees(
+    table: NDArray[Any],
+    labels: NDArray[np.float64],
+    limits: LabelLimits,
+    function: MeanFunction | None,
+    known: Known,
+) -> tuple[NDArray[Any], NDArray[np.float64], NDArray[np.float64]]:
+    """Return columns and labels as trees see them, and what has been subtracted from the labels."""
+    labels = limits.apply(labels)
+    if function is None or len(table) == 0:
+        return table, labels, np.zeros(len(labels))
+    values = function.writeable().at(table)
+    values[known.rows] = known.means
+    offset = function.offset(values)
+    return function.columns(table, values), residuals(labels, offset), offset
 
 
 def pick(
@@ -91,15 +125,18 @@ def scale(
     first: int,
     scaling: Scaling,
     limits: LabelLimits,
+    function: MeanFunction | None,
+    known: Known,
 ) -> Part:
     """Return the rows of a partition as the trees see them, but for those that are held out."""
     table, labels = plain(number, X, y, names)
+    columns, labels, means = _seen_by_trees(table, labels, limits, function, known)
     is_used = np.ones(len(table), bool)
     is_used[held] = False
     rows = np.empty((int(is_used.sum()), len(scaling.weights)), np.float32)
     if len(rows) > 0:
-        scaling.writeable().apply(np.ascontiguousarray(table[is_used]), rows)
-    return Part(rows, limits.apply(labels[is_used]), first)
+        scaling.writeable().apply(np.ascontiguousarray(columns[is_used]), rows)
+    return Part(rows, labels[is_used], means[is_used], first)
 
 
 def first_blocks(part: Part, n_trees: int) -> NDArray[np.int32]:

@@ -272,14 +272,14 @@ def crps_of_normal(standard: float) -> float:
 
 
 @kernel
-def add_crps_of_normals(
+def crps_of_normals(
     error: NDArray[np.float64],
     deviation: NDArray[np.float64],
     factors: NDArray[np.float64],
-    totals: NDArray[np.float64],
+    out: NDArray[np.float64],
 ) -> None:
-    """Add to each total the CRPS of normal distributions, with deviations times its factor."""
-    for f in range(len(factors)):
-        for i in range(len(error)):
+    """Set ``out[i, f]`` to the CRPS of a normal distribution whose deviation is times a factor."""
+    for i in range(len(error)):
+        for f in range(len(factors)):
             width = factors[f] * deviation[i]
-            totals[f] += width * crps_of_normal(error[i] / width)
+            out[i, f] = width * crps_of_normal(error[i] / width)
