@@ -27,6 +27,9 @@ def run(
     tables: Sequence[str] = (),
     methods: Sequence[str] = (),
     cache: Path | None = None,
+    environments: Path | None = None,
+    n_splits: int = N_SPLITS,
+    most_test_rows: int | None = None,
 ) -> Iterator[Table]:
     """Yield the tables of results.
 
@@ -36,6 +39,9 @@ def run(
         Groups of tables are "regression" and "flights"; "large" is a table of its own, 700,000
         flights, for ours alone. Groups of methods are "peers", "ours" and "ablation".
     cache : folder where each result is kept, so that it need not be found again
+    environments : folder for peers that need an environment of their own (default: without them)
+    n_splits : number of random splits of each table
+    most_test_rows : predict only so many rows of each split
     """
     if LARGE in tables or not (tables or quick):
         yield from large.run(data)
@@ -50,13 +56,14 @@ def run(
     found = chosen("table", found, tables, groups)
     by_group = {
         "ours": ours(quick, OURS),
-        "peers": peers(quick),
+        "peers": peers(quick, environments),
         "ablation": ours(quick, ABLATION),
     }
     known = {method.name: method for group in by_group.values() for method in group}
     groups = {name: [method.name for method in group] for name, group in by_group.items()}
     taking_part = list(chosen("method", known, methods, groups).values())
-    results = run_all(found, taking_part, 1 if quick else N_SPLITS, quick, cache)
+    n_splits = 1 if quick else n_splits
+    results = run_all(found, taking_part, n_splits, quick, cache, most_test_rows)
     # The first of ours is the one in the tables; all others of ours are in the ablation.
     head = by_group["ours"][0] if by_group["ours"][0] in taking_part else None
     rivals = [method for method in taking_part if method in by_group["peers"]]

@@ -4,6 +4,7 @@ python -m benchmarks.quality --data DIR                     everything, hours
 python -m benchmarks.quality --quick                        tiny sizes, within seconds
 python -m benchmarks.quality --data DIR --cache C           goes on where it was interrupted
 python -m benchmarks.quality --data DIR --methods ours,RandomForest --tables regression
+python -m benchmarks.quality --data DIR --environments E    with PGBM, BART and Treeffuser, too
 
 When other programs use the machine, set OMP_WAIT_POLICY=passive and OPENBLAS_NUM_THREADS=1, or its
 threads wait for each other in loops (GP on housing: 42 s instead of 8 s).
@@ -17,6 +18,7 @@ from pathlib import Path
 
 from ..__main__ import write
 from . import UnknownName, run
+from .tables import N_SPLITS
 
 
 def main() -> None:
@@ -38,6 +40,13 @@ def main() -> None:
         "--cache", type=Path, help="folder where each result is kept for the next run"
     )
     parser.add_argument(
+        "--environments",
+        type=Path,
+        help="folder for peers that need an environment of their own (PGBM, BART, Treeffuser)",
+    )
+    parser.add_argument("--splits", type=int, default=N_SPLITS, help="random splits of each table")
+    parser.add_argument("--test-rows", type=int, help="predict only so many rows of each split")
+    parser.add_argument(
         "--output", type=Path, help="folder for results.md and results.json (default: none)"
     )
     options = parser.parse_args()
@@ -49,7 +58,16 @@ def main() -> None:
     )
     found = []
     try:
-        for table in run(options.quick, options.data, tables, methods, options.cache):
+        for table in run(
+            options.quick,
+            options.data,
+            tables,
+            methods,
+            options.cache,
+            options.environments,
+            options.splits,
+            options.test_rows,
+        ):
             print(table.markdown(), end="\n\n", flush=True)
             found.append(table)
     except UnknownName as error:

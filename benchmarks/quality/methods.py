@@ -25,6 +25,7 @@ import mondrian_forest
 from mondrian_forest import HierarchicalPosterior, MondrianForestRegressor
 
 from ..settings import CHOSEN, DEFAULT, PAPER, PRUNED
+from .elsewhere import REQUIREMENTS, Elsewhere, environment
 from .scores import Gaussian, Prediction, Quantiles
 
 # Settings of MondrianForestRegressor by name. The first of OURS is the one that is ranked and held
@@ -40,12 +41,15 @@ ABLATION: dict[str, dict[str, Any]] = {
     "without chosen cuts": {"n_candidate_splits": 1},
     "without feature weights": {"feature_weights": None},
     "without spread": {"spread": 1.0},
-    "with a linear mean function": {"mean_function": "linear"},
+    "around a line": {"mean_function": "linear"},
+    "around boosting": {"mean_function": "boosting", "mean_use": "both"},
     "with 25 trees": {"n_estimators": 25},
     "with min_samples_split=5": {"min_samples_split": 5},
     "with min_samples_split=10": {"min_samples_split": 10},
 }
 
+POINT = "CatBoost-point"
+"""Made for the mean alone. As a distribution, a normal one with the deviation of its residuals."""
 N_THREADS = 2
 MOST_GP_ROWS = 1_500
 # Of quantile-forest too: its 50 trees hold about 50 labels for a row, too few for a density from
@@ -66,8 +70,15 @@ class Method:
     is_ranked: bool = True
 
     @property
+    def is_elsewhere(self) -> bool:
+        """Whether it lives in an environment of its own."""
+        return self.package in REQUIREMENTS
+
+    @property
     def origin(self) -> str:
         """Which code it is: results of other code are not taken from the cache."""
+        if self.is_elsewhere:
+            return " ".join(REQUIREMENTS[self.package])
         if self.package == "mondrian-forest":
             return fingerprint()
         return f"{self.package} {version(self.package)}"
@@ -84,15 +95,22 @@ def fingerprint() -> str:
     return f"mondrian-forest {digest.hexdigest()[:16]}"
 
 
-def peers(quick: bool) -> list[Method]:
-    """Return the other packages' methods, without those that are not installed."""
+def peers(quick: bool, environments: Path | None = None) -> list[Method]:
+    """Return the other packages' methods, without those that are not installed.
+
+    ``environments`` is the folder for peers that need an environment of their own.
+    """
     trees = {"n_estimators": 10 if quick else 50}
+    boosted = {"iterations": 20} if quick else {}
     found = [
         Method("RandomForest", fit_random_forest, "scikit-learn", trees),
         Method("ExtraTrees", fit_extra_trees, "scikit-learn", trees),
         Method("quantile-forest", fit_quantile_forest, "quantile-forest", trees),
         Method("NGBoost", fit_ngboost, "ngboost", {"n_estimators": 30 if quick else 500}),
         Method("LightGBM", fit_lightgbm, "lightgbm", {"n_estimators": 20 if quick else 100}),
+        Method("CatBoost", fit_catboost, "catboost", boosted),
+        Method("CatBoost-quantiles", fit_catboost_quantiles, "catboost", boosted),
+        Method(POINT, fit_catboost_point, "catboost", boosted, is_ranked=False),
         Method("GP", fit_gp, "scikit-learn", most_rows=MOST_GP_ROWS, is_ranked=False),
     ]
     absent = {
@@ -102,7 +120,14 @@ def peers(quick: bool) -> list[Method]:
     }
     for package in sorted(absent):
         print(f"{package} is left out: it is not installed (pip install {package}).")
-    return [method for method in found if method.package not in absent]
+    found = [method for method in found if method.package not in absent]
+    if environments is not None:
+        for name, title in (("pgbm", "PGBM"), ("stochtree", "BART"), ("treeffuser", "Treeffuser")):
+            python = environment(name, environments)
+            if python is not None:
+                settings = {"name": name, "python": str(python)}
+                found.append(Method(title, Elsewhere, name, settings))
+    return found
 
 
 def ours(quick: bool, variants: dict[str, dict[str, Any]]) -> list[Method]:
@@ -178,6 +203,45 @@ def fit_lightgbm(X: np.ndarray, y: np.ndarray, seed: int, **settings: Any) -> Pr
             delayed(booster.predict)(rows) for booster in boosters
         )
         return Quantiles(LEVELS, np.column_stack(columns))
+
+    return predict
+
+
+def catboost(loss: str, seed: int, **settings: Any) -> Any:
+    from catboost import CatBoostRegressor
+
+    return CatBoostRegressor(
+        loss_function=loss,
+        random_seed=seed,
+        thread_count=N_THREADS,
+        verbose=0,
+        allow_writing_files=False,
+        **settings,
+    )
+
+
+def fit_catboost(X: np.ndarray, y: np.ndarray, seed: int, **settings: Any) -> Predict:
+    model = catboost("RMSEWithUncertainty", seed, **settings).fit(X, y)
+
+    def predict(rows: np.ndarray) -> Prediction:
+        mean, variance = model.predict(rows).T
+        return Gaussian(mean, np.sqrt(variance))
+
+    return predict
+
+
+def fit_catboost_quantiles(X: np.ndarray, y: np.ndarray, seed: int, **settings: Any) -> Predict:
+    levels = ",".join(f"{level:.2f}" for level in LEVELS)
+    model = catboost(f"MultiQuantile:alpha={levels}", seed, **settings).fit(X, y)
+    return lambda rows: Quantiles(LEVELS, model.predict(rows))
+
+
+def fit_catboost_point(X: np.ndarray, y: np.ndarray, seed: int, **settings: Any) -> Predict:
+    model = catboost("RMSE", seed, **settings).fit(X, y)
+    std = float(np.std(y - model.predict(X)))
+
+    def predict(rows: np.ndarray) -> Prediction:
+        return Gaussian(model.predict(rows), np.full(len(rows), std))
 
     return predict
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
+from .elsewhere import Elsewhere
 from .methods import Method
 from .scores import rounding_step, score
 from .tables import Load, Split, split
@@ -23,7 +24,12 @@ Scores = dict[str, dict[str, dict[str, float]]]
 
 
 def run_all(
-    tables: dict[str, Load], methods: list[Method], n_splits: int, quick: bool, cache: Path | None
+    tables: dict[str, Load],
+    methods: list[Method],
+    n_splits: int,
+    quick: bool,
+    cache: Path | None,
+    most_test_rows: int | None = None,
 ) -> Scores:
     results: Scores = {}
     with tqdm(total=len(tables) * n_splits * len(methods), unit="fit") as progress:
@@ -32,6 +38,9 @@ def run_all(
             by_method: dict[str, list[dict[str, float]]] = {}
             for seed in range(n_splits):
                 rows = split(name, X, y, seed, quick)
+                if most_test_rows is not None:
+                    X_test, y_test = rows.X_test[:most_test_rows], rows.y_test[:most_test_rows]
+                    rows = rows._replace(X_test=X_test, y_test=y_test)
                 for method in methods:
                     progress.set_description(f"{name}, split {seed}, {method.name}")
                     if len(rows.y_train) <= method.most_rows:
@@ -60,7 +69,7 @@ def remembered(
         "data": data.hexdigest()[:16],
         "split": seed,
         "method": method.fit.__name__,
-        "settings": method.settings,
+        "settings": {name: one for name, one in method.settings.items() if name != "python"},
         "origin": method.origin,
         "scoring": SCORING,
     }
@@ -79,15 +88,17 @@ def remembered(
 
 
 def measure(rows: Split, method: Method, seed: int) -> dict[str, float]:
-    # Compile, import and start threads before anything is timed.
-    few = slice(0, WARM_UP_ROWS)
-    method.fit(rows.X_train[few], rows.y_train[few], seed, **method.settings)(rows.X_test[few])
+    if not method.is_elsewhere:
+        # Compile, import and start threads before anything is timed.
+        few = slice(0, WARM_UP_ROWS)
+        method.fit(rows.X_train[few], rows.y_train[few], seed, **method.settings)(rows.X_test[few])
     times = [(perf_counter(), process_time())]
     predict = method.fit(rows.X_train, rows.y_train, seed, **method.settings)
     times.append((perf_counter(), process_time()))
     prediction = predict(rows.X_test)
     times.append((perf_counter(), process_time()))
-    seconds, processor = np.diff(times, axis=0).T.tolist()
+    found = predict.times if isinstance(predict, Elsewhere) else np.diff(times, axis=0)
+    seconds, processor = np.asarray(found).T.tolist()
     return {
         **score(prediction, rows.y_test, rounding_step(rows.y_train)),
         "fit_seconds": seconds[0],

@@ -7,6 +7,8 @@ packages it is a pair (mean, std), which stands for Gaussian distributions. Smal
 A good prediction is calibrated and sharp. It is calibrated if its intervals contain as many labels
 as they should (``calibration_table``, ``pit``). It is sharp if its intervals are narrow
 (``sharpness``). ``crps`` and ``nlpd`` reward both.
+
+``permutation_importance`` tells which features the predictions need.
 """
 
 from __future__ import annotations
@@ -19,9 +21,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtr, ndtri
 from sklearn.base import BaseEstimator
+from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from ._forest.validation import (
+    check_integer,
     check_level,
     check_levels,
     check_share,
@@ -30,6 +34,8 @@ from ._forest.validation import (
 
 LEVELS = tuple(round(0.1 * k, 1) for k in range(1, 10))
 """The levels of the central intervals in the paper's calibration tables: 10% to 90%."""
+_QUANTILE_LEVELS = (np.arange(10) + 0.5) / 10
+"""The quantiles from which a quick CRPS is computed. It is 1 to 3% larger than the exact one."""
 
 
 class _Distribution(Protocol):
@@ -68,6 +74,24 @@ class CalibrationTable(NamedTuple):
     def worst(self) -> float:
         """The largest absolute difference."""
         return float(np.abs(self.difference).max())
+
+
+class PermutationImportance(NamedTuple):
+    """How much worse predictions get if the values of one feature are shuffled.
+
+    Attributes
+    ----------
+    importances_mean : ndarray of shape (n_features,)
+        Mean of ``importances`` over the repeats.
+    importances_std : ndarray of shape (n_features,)
+        Standard deviation of ``importances`` over the repeats.
+    importances : ndarray of shape (n_features, n_repeats)
+        How much the mean CRPS rises, in the unit of y.
+    """
+
+    importances_mean: NDArray[np.float64]
+    importances_std: NDArray[np.float64]
+    importances: NDArray[np.float64]
 
 
 def rmse(y_true: ArrayLike, prediction: Prediction) -> float:
@@ -317,6 +341,92 @@ def predict_distribution(estimator: Any, X: ArrayLike) -> Prediction:
     return mean, std
 
 
+def permutation_importance(
+    estimator: Any,
+    X: Any,
+    y: ArrayLike,
+    *,
+    n_repeats: int = 5,
+    max_rows: int = 1000,
+    random_state: Any = None,
+) -> PermutationImportance:
+    """Return how much worse predictions get if the values of one feature are shuffled.
+
+    The values of one column of X are shuffled among its rows. Its importance is how much the mean
+    CRPS of the predictions rises.
+
+    Pass rows that the estimator has not learned. On rows that it has learned, features seem
+    important from which it has only learned noise. A feature that tells nothing about the label has
+    an importance near 0, which may be negative by chance. Correlated features share their
+    importance: if one of them is shuffled, the estimator still has the others.
+
+    Parameters
+    ----------
+    estimator : estimator
+        As for ``neg_nlpd``, or a ``TableForest``. In a pipeline, the columns are shuffled before
+        its first step.
+    X : array-like or table of shape (n_rows, n_features)
+        An array, or a table of pandas, polars or arrow.
+    y : array-like of shape (n_rows,)
+    n_repeats : int, default=5
+        How many times each column is shuffled.
+    max_rows : int, default=1000
+        If there are more rows, a random sample of this size is used.
+    random_state : int, RandomState instance or None, default=None
+        Pass an int for reproducible results.
+
+    Returns
+    -------
+    PermutationImportance
+
+    Notes
+    -----
+    The CRPS is computed from ten quantiles, which takes less than half of the time of the exact
+    one. The CRPS of a Gaussian with the same mean and variance would be quicker still. But it does
+    not see features that only change the shape of the distribution.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from mondrian_forest import MondrianForestRegressor
+    >>> from mondrian_forest.metrics import permutation_importance
+    >>> X = np.random.default_rng(0).random((600, 3))
+    >>> y = np.sin(6 * X[:, 0]) + 0.2 * X[:, 1]
+    >>> forest = MondrianForestRegressor(random_state=0).fit(X[:400], y[:400])
+    >>> found = permutation_importance(forest, X[400:], y[400:], random_state=0)
+    >>> found.importances_mean.round(1)
+    array([0.5, 0. , 0. ])
+    """
+    check_integer("n_repeats", n_repeats, 1)
+    check_integer("max_rows", max_rows, 2)
+    table = X if hasattr(X, "shape") else np.asarray(X)
+    if len(table.shape) != 2:
+        raise ValueError(f"X must have rows and columns, got shape {table.shape}.")
+    n_rows, n_features = table.shape
+    labels = _numbers("y", y)
+    if labels.shape != (n_rows,):
+        raise ValueError(
+            f"y must have one value for each of the {n_rows} rows of X, got shape {labels.shape}."
+        )
+    random = check_random_state(random_state)
+    if n_rows > max_rows:
+        some = np.sort(random.choice(n_rows, max_rows, replace=False))
+        table, labels = _rows_of(table, some), labels[some]
+    orders = [random.permutation(len(labels)) for _ in range(n_repeats)]
+
+    def score(rows: Any) -> float:
+        return _quick_crps(labels, predict_distribution(estimator, rows))
+
+    before = score(table)
+    rises = np.array(
+        [
+            [score(_with_shuffled_column(table, column, order)) - before for order in orders]
+            for column in range(n_features)
+        ]
+    )
+    return PermutationImportance(rises.mean(axis=1), rises.std(axis=1), rises)
+
+
 class _Gaussian:
     """Gaussian predictions, for models that predict mean and standard deviation only."""
 
@@ -377,6 +487,36 @@ def _as_distribution(prediction: Prediction) -> _Distribution:
             f"std must be positive, got {std.min():g}: replace zeros by a small positive number."
         )
     return _Gaussian(mean, std)
+
+
+def _quick_crps(y_true: ArrayLike, prediction: Prediction) -> float:
+    """Return the mean CRPS, nearly: twice the pinball loss, on average over ten quantiles."""
+    labels, distribution = checked(y_true, prediction)
+    error = labels[:, None] - distribution.quantile(_QUANTILE_LEVELS)
+    losses = np.maximum(_QUANTILE_LEVELS * error, (_QUANTILE_LEVELS - 1.0) * error)
+    return 2.0 * float(np.mean(losses))
+
+
+def _rows_of(table: Any, rows: NDArray[np.int64]) -> Any:
+    """Return some rows of an array, or of a table of pandas, polars or arrow."""
+    if isinstance(table, np.ndarray) or not hasattr(table, "take"):
+        return table[rows]  # arrays and polars
+    return table.take(rows)
+
+
+def _with_shuffled_column(table: Any, column: int, order: NDArray[np.int64]) -> Any:
+    """Return a table in which row i of one column has the value of row ``order[i]``."""
+    if hasattr(table, "set_column"):  # arrow
+        values = table.column(column).take(order)
+        return table.set_column(column, table.schema.field(column), values)
+    if hasattr(table, "with_columns"):  # polars
+        return table.with_columns(table.to_series(column)[order])
+    shuffled = table.copy()
+    if hasattr(table, "isetitem"):  # pandas
+        shuffled.isetitem(column, table.iloc[order, column].array)
+    else:
+        shuffled[:, column] = table[order, column]
+    return shuffled
 
 
 def checked(y_true: ArrayLike, prediction: Prediction) -> tuple[NDArray[np.float64], _Distribution]:

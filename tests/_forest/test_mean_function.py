@@ -9,11 +9,13 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import Ridge
 from sklearn.model_selection import GridSearchCV
 from sklearn.neighbors import KNeighborsRegressor
+from sklearn.tree import DecisionTreeRegressor
 
 from benchmarks.settings import PRUNED
 from forests import friedman, rmse, share_covered, small_forest
 from mondrian_forest import ModelFileError, MondrianForestRegressor, PrunedPosterior
 from mondrian_forest._forest.boosting import Boosted, boosted, fit_boosted
+from mondrian_forest._forest.draw import draw_values
 from mondrian_forest._forest.linear import Linear
 from mondrian_forest._forest.mean_function import N_FOLDS
 from mondrian_forest._forest.sharing import state_of, with_state
@@ -65,12 +67,16 @@ def test_no_residual_is_that_of_a_model_which_saw_the_label(spread):
     order = np.argsort(state.arrivals)
     assert not np.any(state.means[order] == y)
     assert not hasattr(nearest, "n_features_in_")  # only copies are fitted
+    models = state.mean_function.regression.models
+    in_no_fold = np.all([model.predict(X) != y for model in models], axis=0)
+    assert in_no_fold.sum() == (0 if spread == 1.0 else 30)
     for k in range(N_FOLDS):
-        inside = state.mean_function.models[k].predict(X) != y
-        np.testing.assert_array_equal(
-            state.mean_function.models[k].predict(X)[inside], state.means[order][inside]
-        )
-        assert inside.sum() == 60
+        said = state.mean_function.regression.models[k].predict(X)
+        inside = (said != y) & ~in_no_fold
+        np.testing.assert_array_equal(said[inside], state.means[order][inside])
+        assert inside.sum() == (60 if spread == 1.0 else 54)
+    said = state.mean_function.at(X)[in_no_fold]  # of rows that were held out
+    np.testing.assert_array_equal(said, state.means[order][in_no_fold])
 
 
 def test_a_frozen_estimator_is_taken_as_it_is():
@@ -125,7 +131,9 @@ def test_few_rows_are_enough(kind, n_rows):
     mean, std = model.predict(X, return_std=True)
     assert np.all(np.isfinite(mean))
     assert np.all(std > 0.0)
-    assert isinstance(state_of(model).mean_function, Linear) == (kind == "linear" or n_rows < 20)
+    assert isinstance(state_of(model).mean_function.regression, Linear) == (
+        kind == "linear" or n_rows < 20
+    )
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)
@@ -169,17 +177,17 @@ def test_the_mean_function_is_chosen_by_held_out_rows(truth, expected):
     X = generator.random((1500, 8))
     y = truth(X) + 0.3 * generator.normal(size=len(X))
     model = MondrianForestRegressor(10, random_state=0, mean_function="auto").fit(X, y)
-    assert isinstance(state_of(model).mean_function, expected)
+    assert isinstance(getattr(state_of(model).mean_function, "regression", None), expected)
     assert model.mean_function == "auto"
 
 
 def test_few_rows_choose_no_mean_function():
-    X = np.random.default_rng(0).random((99, 2))
+    X = np.random.default_rng(0).random((40, 2))
     model = MondrianForestRegressor(**SMALL, mean_function="auto").fit(X, 100.0 * X[:, 0])
     assert state_of(model).mean_function is None
     more = np.random.default_rng(1).random((150, 2))
     model.partial_fit(more, 100.0 * more[:, 0])  # it has doubled: chosen again
-    assert isinstance(state_of(model).mean_function, Linear)
+    assert isinstance(state_of(model).mean_function.regression, Linear)
 
 
 @pytest.mark.parametrize("n_jobs", [1, 2])
@@ -220,7 +228,7 @@ def test_a_mean_function_that_is_no_array_is_not_saved_but_pickled(tmp_path):
 def test_a_file_with_boosted_trees_that_make_no_sense_is_refused(harm, tmp_path):
     X, y = table_of()
     model = MondrianForestRegressor(**SMALL, mean_function="boosting").fit(X, y)
-    known = state_of(model).mean_function
+    known = state_of(model).mean_function.regression
     nodes, roots, ends = known.nodes.copy(), known.roots.copy(), known.ends.copy()
     unit = known.unit
     inner = np.flatnonzero(nodes["left"] >= 0)
@@ -237,6 +245,7 @@ def test_a_file_with_boosted_trees_that_make_no_sense_is_refused(harm, tmp_path)
     else:
         unit = 0.0
     wrong = known._replace(nodes=nodes, roots=roots, ends=ends, unit=unit)
+    wrong = state_of(model).mean_function._replace(regression=wrong)
     with_state(model, state_of(model).but(mean_function=wrong)).save(tmp_path / "m.mf")
     with pytest.raises(ModelFileError, match="boosted"):
         MondrianForestRegressor.load(tmp_path / "m.mf")
@@ -286,10 +295,123 @@ def test_a_linear_mean_function_extrapolates():
     assert rmse(rising, far, truth) < 0.1 * rmse(flat, far, truth)
 
 
+USES = ["subtract", "feature", "both"]
+
+
+@pytest.mark.parametrize("use", USES)
+@pytest.mark.parametrize("robust", [True, False])
+def test_trees_see_the_mean_function_as_their_last_feature(use, robust):
+    X, y = table_of()
+    given = {"mean_function": KNeighborsRegressor(1), "mean_use": use, "robust": robust}
+    model = MondrianForestRegressor(**SMALL | given).fit(X, y)
+    state = state_of(model)
+    order = np.argsort(state.arrivals)
+    columns = state.scaling.invert(state.rows[order])
+    np.testing.assert_allclose(columns[:, :3], X, atol=1e-5)
+    assert columns.shape[1] == (3 if use == "subtract" else 4)
+    learned = state.labels[order]
+    if use == "feature":
+        np.testing.assert_array_equal(learned, y)
+        np.testing.assert_array_equal(state.means, 0.0)
+    else:
+        np.testing.assert_allclose(learned + state.means[order], y)
+    if use == "both":  # what is subtracted is what the trees see
+        np.testing.assert_allclose(columns[:, 3], state.means[order], atol=1e-5)
+    if use == "feature":  # no model has seen the label of the row
+        assert not np.any(np.abs(columns[:, 3] - y) < 1e-6)
+    assert model.n_features_in_ == len(model.feature_weights_) == len(model.feature_range_[0]) == 3
+
+
+@pytest.mark.parametrize("use", USES)
+@pytest.mark.parametrize("change", ["sequence", "given weights", "forget", "file", "draw"])
+def test_every_use_goes_through_streams_and_files(use, change, tmp_path):
+    X, y = table_of(260)
+    weights = [1.0, 0.0, 1.0] if change == "given weights" else None
+    model = MondrianForestRegressor(
+        **SMALL, mean_function="linear", mean_use=use, feature_weights=weights, robust=False
+    ).fit(X[:60], y[:60])
+    if change == "file":
+        model.save(tmp_path / "m.mf")
+        model = MondrianForestRegressor.load(tmp_path / "m.mf")
+    for start in range(60, 260, 20):
+        model.partial_fit(X[start : start + 20], y[start : start + 20])
+    if change == "forget":
+        model.forget(np.arange(50))
+    state = state_of(model)
+    n_rows = state.n_rows
+    check = [state.grove.rows(number) for number in range(5)]
+    for tree, rows in zip(model.trees_, check, strict=True):
+        check_tree_invariants(tree, state.rows[:n_rows], rows, labels=state.labels[:n_rows])
+    np.testing.assert_allclose(known_labels(model), y[260 - n_rows :], rtol=1e-12)
+    mean = model.predict(X)
+    np.testing.assert_allclose(model.predict_distribution(X).mean(), mean, rtol=1e-9)
+    if change == "draw":
+        draws = [draw_values(state, X, np.random.RandomState(seed)) for seed in range(60)]
+        assert np.abs(np.mean(draws, axis=0) - mean).max() < 0.5
+    if use != "subtract":  # it was fitted to 240 rows, or to fewer; later ones know its values
+        latest = np.argsort(state.arrivals[:n_rows])[-20:]
+        values = state.scaling.invert(state.rows[latest])[:, -1]
+        np.testing.assert_allclose(values, state.mean_function.at(X[-20:]), atol=1e-4)
+
+
+def test_held_out_rows_choose_nothing_where_nothing_is_better():
+    """Then the forest is the one that has never been offered a mean function."""
+    X = np.random.default_rng(0).random((400, 3))
+    y = np.random.default_rng(1).normal(size=400)
+    one, other = (
+        MondrianForestRegressor(**SMALL, mean_function=kind).fit(X, y) for kind in (None, "auto")
+    )
+    assert state_of(other).mean_function is None
+    np.testing.assert_array_equal(one.predict(X), other.predict(X))
+
+
+@pytest.mark.parametrize("kind", [None, "auto", "linear"])
+def test_far_from_the_data_only_who_asks_for_a_line_gets_one(kind):
+    """A chosen mean function is not trusted there: the deviation is that of all labels."""
+    generator = np.random.default_rng(0)
+    X = generator.random((1500, 4))
+    y = steep(X) + 0.3 * generator.normal(size=len(X))
+    model = MondrianForestRegressor(10, random_state=0, mean_function=kind).fit(X, y)
+    assert (state_of(model).mean_function is None) == (kind is None)
+    mean, std = model.predict(X[:1] + 1000.0, return_std=True)
+    if kind == "linear":
+        assert mean[0] == pytest.approx(10_000.0, rel=0.02)
+        assert std[0] < 0.1 * y.std()
+    else:
+        assert y.min() - 2 * np.ptp(y) < mean[0] < y.max() + 2 * np.ptp(y)
+        assert std[0] == pytest.approx(y.std(), rel=0.02)
+
+
+def test_a_line_does_not_follow_a_few_extreme_rows():
+    """A feature that is 0 but in two rows; with 10 in a new row, the line must stay where it is."""
+    generator = np.random.default_rng(0)
+    X = np.column_stack((generator.random(1000), np.zeros(1000)))
+    y = X[:, 0] + 0.1 * generator.normal(size=1000)
+    X[:2, 1], y[:2] = 1.0, 3.0
+    model = MondrianForestRegressor(**SMALL, mean_function="linear").fit(X, y)
+    assert abs(model.predict([[0.5, 10.0]])[0] - 0.5) < 0.5
+
+
+def test_intervals_around_the_mean_of_five_models_have_their_level():
+    """Each of them makes larger errors than their mean, so that residuals alone are too wide."""
+    X, y = friedman(6000, 5)
+    tree = DecisionTreeRegressor(min_samples_leaf=3, random_state=0)
+    model = MondrianForestRegressor(20, random_state=0, mean_function=tree).fit(X[:4000], y[:4000])
+    covered = share_covered(model.predict_distribution(X[4000:]), y[4000:], 0.8)
+    assert 0.77 < covered < 0.83
+
+
+@pytest.mark.parametrize("use", ["add", None, 1])
+def test_what_is_no_use_is_refused(use):
+    X, y = table_of()
+    with pytest.raises(ValueError, match='mean_use must be "subtract", "feature" or "both"'):
+        MondrianForestRegressor(**SMALL, mean_function="linear", mean_use=use).fit(X, y)
+
+
 def test_equal_features_share_a_slope():
     X = np.random.default_rng(0).random((100, 1))
     model = small_forest(**PRUNED | {"mean_function": "linear"}).fit(np.hstack([X, X]), X[:, 0])
-    linear = state_of(model).mean_function
+    linear = state_of(model).mean_function.regression
     np.testing.assert_allclose(linear.slope[0], linear.slope[1])
     np.testing.assert_allclose(linear.at([[0.0, 0.0], [1.0, 1.0]]), [0.0, 1.0], atol=1e-6)
 

@@ -19,7 +19,7 @@ def weights_of(function, rows, labels=None):
         return function, np.ones(rows.shape[1])
 
     labels = function(rows) if labels is None else labels
-    return learn_weights(rows, labels, learn, np.random.default_rng(0))
+    return learn_weights(rows, labels, np.ones(rows.shape[1]), learn, np.random.default_rng(0))
 
 
 def test_weights_are_proportional_to_the_slopes_and_have_the_mean_1():
@@ -68,7 +68,7 @@ def test_few_rows_have_equal_weights_without_a_forest():
         raise AssertionError("no forest is needed")
 
     rows = table(FEWEST_ROWS - 1)
-    found = learn_weights(rows, rows[:, 0], learn, np.random.default_rng(0))
+    found = learn_weights(rows, rows[:, 0], np.ones(rows.shape[1]), learn, np.random.default_rng(0))
     np.testing.assert_array_equal(found, np.ones(3))
 
 
@@ -80,7 +80,7 @@ def test_forests_do_not_learn_the_rows_that_compare_the_rounds():
         seen.append((learned, labels))
         return (lambda queries: queries[:, 0]), np.ones(3)
 
-    learn_weights(rows, rows[:, 0], learn, np.random.default_rng(0))
+    learn_weights(rows, rows[:, 0], np.ones(rows.shape[1]), learn, np.random.default_rng(0))
     for learned, labels in seen:
         np.testing.assert_array_equal(learned, rows[40:])
         np.testing.assert_array_equal(labels, rows[40:, 0])
@@ -113,7 +113,9 @@ def test_the_round_with_the_smallest_error_on_held_out_rows_counts(errors, best)
 
         return predict, np.ones(3)
 
-    found = learn_weights(rows, np.zeros(200), learn, np.random.default_rng(0))
+    found = learn_weights(
+        rows, np.zeros(200), np.ones(rows.shape[1]), learn, np.random.default_rng(0)
+    )
     assert len(tried) == 4
     np.testing.assert_array_equal(found, tried[best])
 
@@ -132,7 +134,7 @@ def test_queries_do_not_grow_with_the_number_of_features():
 
             return predict, np.arange(n_features, 0.0, -1.0)
 
-        weights = learn_weights(rows, labels, learn, generator)
+        weights = learn_weights(rows, labels, np.ones(rows.shape[1]), learn, generator)
         assert weights.argmax() == 0
     assert asked[3000] == asked[300]
 
@@ -151,7 +153,9 @@ class TestSteps:
 
             return predict, np.ones(rows.shape[1])
 
-        learn_weights(rows, rows.sum(axis=1), learn, np.random.default_rng(0))
+        learn_weights(
+            rows, rows.sum(axis=1), np.ones(rows.shape[1]), learn, np.random.default_rng(0)
+        )
         return np.array(found[: rows.shape[1]])
 
     def test_a_step_is_a_share_of_the_standard_deviation(self):

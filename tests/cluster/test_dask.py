@@ -17,12 +17,16 @@ pytest.importorskip("distributed", reason="Dask is not installed")
 import dask.array as da
 import dask.dataframe as dd
 from distributed import Client, Future, LocalCluster
+from sklearn.base import clone
+from sklearn.neighbors import KNeighborsRegressor
 
-from mondrian_forest import PAPER, MondrianForestRegressor
+from mondrian_forest import PAPER, MondrianForestRegressor, PrunedPosterior
 from mondrian_forest._forest.sharing import state_of
 from mondrian_forest.distributed import ClusterLost, fit, learn, predict
 from mondrian_forest.distributed import memory as memory_module
 from mondrian_forest.distributed.collections import plain
+
+fit_module = sys.modules["mondrian_forest.distributed.fit"]
 
 # Dask warns of its own when clusters start and stop.
 pytestmark = pytest.mark.filterwarnings("ignore", "error:::mondrian_forest")
@@ -211,8 +215,6 @@ class TestFitRefuses:
             fit(forest, rows, y)
         with pytest.raises(ValueError, match="2 partitions, and y 4"):
             fit(forest, rows, labels.rechunk(25))
-        with pytest.raises(ValueError, match="has no mean function"):
-            fit(MondrianForestRegressor(mean_function="linear"), rows, labels)
         with pytest.raises(ValueError, match="block_rows"):
             fit(forest, rows, labels, block_rows=0)
         with pytest.raises(ValueError, match="n_estimators"):
@@ -222,6 +224,52 @@ class TestFitRefuses:
             fit(forest, frame, "d")
         with pytest.raises(ValueError, match="all partitions are empty"):
             fit(forest, frame[frame.a > 7], "c")
+
+
+@pytest.mark.usefixtures("client")
+class TestMeanFunction:
+    PARAMETERS = PARAMETERS | {"n_estimators": 10}
+
+    @pytest.mark.parametrize("use", ["subtract", "feature", "both"])
+    @pytest.mark.parametrize("n_known", [300, 10_000])
+    def test_rows_know_what_models_say_that_have_not_seen_them(self, use, n_known, monkeypatch):
+        """A nearest neighbour knows all labels that it has seen."""
+        monkeypatch.setattr(fit_module, "_MOST_MEAN_ROWS", n_known)
+        monkeypatch.setattr(fit_module, "_SAMPLED_ROWS", 100)
+        X, y = stream(1500)
+        nearest = KNeighborsRegressor(1)
+        given = {"mean_function": nearest, "mean_use": use, "feature_weights": None}
+        given["posterior"] = PrunedPosterior(prior_stop=0.5)
+        forest = fit(MondrianForestRegressor(**self.PARAMETERS | given), *arrays(X, y, 400))
+        state = state_of(forest)
+        order = np.argsort(state.arrivals)
+        rows, labels = state.rows[order], state.labels[order]
+        means = y - labels if use == "subtract" else state.scaling.invert(rows)[:, -1]
+        said = np.array([model.predict(X) for model in state.mean_function.regression.models])
+        has_seen = said == y
+        assert not np.any(means == y)
+        np.testing.assert_allclose(labels, y if use == "feature" else y - means, atol=1e-5)
+        np.testing.assert_allclose(state.means[order], y - labels, atol=1e-12)
+        is_new = ~has_seen.any(axis=0)
+        # A fifth is held out for the spread. All others are fitted, as far as they are here.
+        assert is_new.sum() == 300 if n_known == 10_000 else is_new.sum() > 900
+        np.testing.assert_allclose(means[is_new], said.mean(axis=0)[is_new], atol=1e-5)
+        for i in np.flatnonzero(~is_new):
+            assert means[i] == pytest.approx(float(said[~has_seen[:, i], i]), abs=1e-5)
+
+    @pytest.mark.parametrize("kind", ["linear", "boosting", "auto"])
+    @pytest.mark.parametrize("keep_rows", [True, False])
+    def test_forecasts_are_as_good_as_those_of_a_local_fit(self, kind, keep_rows):
+        X, y = stream(3000)
+        y += 5.0 * X[:, 1]
+        unfitted = MondrianForestRegressor(**self.PARAMETERS, mean_function=kind, mean_use="both")
+        forest = fit(unfitted, *arrays(X[:2000], y[:2000], 500), keep_rows=keep_rows)
+        local = clone(unfitted).fit(X[:2000], y[:2000])
+        errors = [np.std(one.predict(X[2000:]) - y[2000:]) for one in (forest, local)]
+        assert errors[0] < 1.1 * errors[1]
+        if keep_rows:
+            forest.partial_fit(X[2000:2500], y[2000:2500])
+            assert np.std(forest.predict(X[2500:]) - y[2500:]) < 1.1 * errors[1]
 
 
 @pytest.mark.parametrize("dtype", ["datetime64[D]", "timedelta64[s]", object])

@@ -4,6 +4,9 @@ All candidates are cross-fitted to all rows. Then a few trees are grown around e
 rows that they have not seen. These rows are new to the regressions as well, since each is predicted
 by the model that has not seen its label. The best candidate is compared with a forest that has no
 mean function once more, with more trees and with feature weights of its own.
+
+Nothing is known about a regression where there are no data. So one that was chosen here does not go
+on beyond the data, and far from them the standard deviation is that of all labels.
 """
 
 from __future__ import annotations
@@ -64,7 +67,7 @@ _FEWEST_ROWS = 50
 _LEAST_GAIN = 0.01
 """The mean CRPS must be smaller by this share than without a mean function,"""
 _SURE = 2.5
-"""and by so many standard errors. Where no candidate is better, chance makes the best of six seem so
+"""and by so many standard errors. Where no candidate is better, chance makes one of six seem so
 in one table of 27."""
 _N_ROUNDS = 2
 """In which feature weights of the best candidate are learned, from a good guess on."""
@@ -121,7 +124,10 @@ def _cross_fit(
 ) -> CrossFit:
     table, labels, seen, free, _ = known
     limits = bulk_of(table) if parameters.robust else seen
-    return cross_fit(kind, table, labels, free, limits, random, parameters.n_jobs)
+    # Who asks for a line knows that the trend goes on. Rows of the data cannot tell.
+    goes_on = not is_auto(parameters.mean_function)
+    n_jobs = parameters.n_jobs
+    return cross_fit(kind, table, labels, free, limits, random, n_jobs, goes_on=goes_on)
 
 
 def _best(
@@ -151,7 +157,10 @@ def _best(
     is_better = gain.mean() > _LEAST_GAIN * loss.mean()
     if is_better and gain.mean() > _SURE * gain.std() / math.sqrt(len(gain)):
         _LOGGER.info("Held-out rows chose the mean function %s (%s).", kind, function.use)
-        return Choice(found, function, fits[kind].means)
+        means = fits[kind].means
+        rest = residuals(known.labels, function.offset(means)).std()
+        far = max(float(known.labels.std() / rest), 1.0) if rest > 0.0 else 1.0
+        return Choice(found, function._replace(far=far), means)
     _LOGGER.info("Held-out rows chose no mean function.")
     return Choice(plain)
 

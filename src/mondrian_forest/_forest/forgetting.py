@@ -153,7 +153,9 @@ def forget(state: ForestState, parameters: Parameters, arrivals: Numbers) -> For
         state = state.but(spread_record=record)
         if parameters.spread is None:
             none = constant_spread(1.0)
-            spread = spread_of(record, moments, state.model) if len(record) > 0 else none
+            spread = none
+            if len(record) > 0:
+                spread = spread_of(record, moments, state.model, state.far)
             state = state.but(spread=spread)
     if state.monitor is not None:
         state = state.but(monitor=state.monitor.without(arrivals, moments))

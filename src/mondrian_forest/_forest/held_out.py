@@ -106,15 +106,17 @@ def learn_from_held_out(
     memory: LabelMemory | None,
     held: HeldOut,
     all_labels: Moments,
+    far: float,
     n_jobs: int | None,
 ) -> tuple[Spread, NDArray[Any]]:
     """Return the spread that suits rows which the trees have not learned, and the longer record.
 
     ``record`` is that of earlier rows; the oldest ones are forgotten. ``memory`` has the labels of
-    the trees. ``all_labels`` are the moments of all labels, which forecasts have far from the data.
+    the trees. ``all_labels`` are the moments of all labels: far from the data, forecasts have
+    ``far`` times their standard deviation.
     """
     found = extended_record(ensemble, record, memory, held, n_jobs)
-    return spread_of(found, all_labels, ensemble.model), found
+    return spread_of(found, all_labels, ensemble.model, far), found
 
 
 def extended_record(
@@ -147,10 +149,10 @@ def _recent(record: NDArray[Any], n_samples: int) -> NDArray[Any]:
     return record[-max(n_recent, _FEWEST_RECENT) :]
 
 
-def spread_of(record: NDArray[Any], all_labels: Moments, model: LabelModel) -> Spread:
+def spread_of(record: NDArray[Any], all_labels: Moments, model: LabelModel, far: float) -> Spread:
     """Return the spread that suits a record of at least one row."""
     variance = all_labels.squared_deviation / all_labels.n_samples
-    far_deviation = math.sqrt(max(variance, model.noise_variance))
+    far_deviation = far * math.sqrt(max(variance, model.noise_variance))
     recent = _recent(record, all_labels.n_samples)
     return learn_spread(recent, far_deviation, all_labels.n_samples)
 

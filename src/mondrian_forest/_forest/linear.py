@@ -28,11 +28,15 @@ class Linear(NamedTuple):
     """Half of the range of each feature. The whole range might exceed the largest float64."""
     slope: NDArray[np.float64]
     """Change of the function along one size of each feature."""
+    goes_on: bool = True
+    """Whether features count beyond one size from the center."""
 
     def at(self, table: NDArray[Any]) -> NDArray[np.float64]:
         """Return the function at some rows, shape (n_rows,)."""
         with np.errstate(over="ignore", invalid="ignore"):
             scaled = (0.5 * np.asarray(table, np.float64) - 0.5 * self.center) / self.size
+            if not self.goes_on:
+                scaled = np.clip(scaled, -0.5, 0.5)
             return np.asarray(self.level + scaled @ self.slope)
 
 

@@ -196,7 +196,7 @@ def _pack(state: ForestState) -> tuple[dict[str, Any], Arrays]:
         "is_linked": grove.is_linked,
         "n_rows": state.n_rows,
         "n_seen": state.n_seen,
-        "mean_use": None if state.mean_function is None else state.mean_function.use,
+        "mean_function": _use_of(state.mean_function),
         "feature_names": None if names is None else names.tolist(),
     }
     arrays: Arrays = {
@@ -255,7 +255,7 @@ def _unpack(header: dict[str, Any], arrays: Arrays, *, mapped: bool) -> ForestSt
     has_labels = len(rows) > 0 or len(arrays["ordered_labels"]) > 0
     require(has_labels or header["blend"] is None, "the labels are missing")
     likelihoods = arrays["log_likelihoods"]
-    mean_function, n_features = _unpack_mean_function(header["mean_use"], arrays)
+    mean_function, n_features = _unpack_mean_function(header["mean_function"], arrays)
     return ForestState(
         feature_names=_unpack_names(header["feature_names"], n_features),
         scaling=Scaling(
@@ -564,22 +564,37 @@ def _pack_regression(known: Regression | None) -> Arrays:
     }
 
 
-def _unpack_mean_function(use: Any, arrays: Arrays) -> tuple[MeanFunction | None, int]:
+def _use_of(known: MeanFunction | None) -> Any:
+    return None if known is None else [known.use, known.far]
+
+
+def _unpack_mean_function(content: Any, arrays: Arrays) -> tuple[MeanFunction | None, int]:
     """Return the mean function, and the number of features without its own column."""
     n_columns = arrays["boxes"].shape[-1]
-    content, numbers = arrays["linear"], arrays["boosted_levels"]
-    if use is None:
-        require(len(content) == len(numbers) == 0, "its mean function has no use")
+    linear, numbers = arrays["linear"], arrays["boosted_levels"]
+    if content is None:
+        require(len(linear) == len(numbers) == 0, "its mean function has no use")
         return None, n_columns
+    use, far = content
     require(isinstance(use, str) and use in USES, "the use of its mean function is unknown")
     n_features = n_columns - int(use != SUBTRACT)
     require(n_features > 0, "there are no features")
-    if len(content) > 0:
-        require(len(content) == 1 + 3 * n_features, "the array 'linear' is wrong")
-        level, *rest = content.tolist()
-        center, size, slope = np.reshape(rest, (3, -1))
-        require(np.all(size > 0.0), "the array 'linear' is wrong")
-        return MeanFunction(Linear(level, center, size, slope), use), n_features
+    regression = _unpack_linear(linear, n_features) or _unpack_boosted(arrays, n_features)
+    return MeanFunction(regression, use, _number(far, 1.0)), n_features
+
+
+def _unpack_linear(content: NDArray[np.float64], n_features: int) -> Linear | None:
+    if len(content) == 0:
+        return None
+    require(len(content) == 2 + 3 * n_features, "the array 'linear' is wrong")
+    level, *rest, goes_on = content.tolist()
+    center, size, slope = np.reshape(rest, (3, -1))
+    require(np.all(size > 0.0) and goes_on in (0.0, 1.0), "the array 'linear' is wrong")
+    return Linear(level, center, size, slope, goes_on == 1.0)
+
+
+def _unpack_boosted(arrays: Arrays, n_features: int) -> Boosted:
+    numbers = arrays["boosted_levels"]
     require(len(numbers) > 2, "its mean function is missing")
     (nodes,) = _as_records(arrays["boosted_nodes"], BOOSTED_NODE)
     center, unit = numbers[:2].tolist()
@@ -587,4 +602,4 @@ def _unpack_mean_function(use: Any, arrays: Arrays) -> tuple[MeanFunction | None
         nodes, arrays["boosted_trees"], arrays["boosted_ends"], numbers[2:], center, unit
     )
     check_boosted(known, n_features)
-    return MeanFunction(known, use), n_features
+    return known

@@ -128,6 +128,11 @@ class ForestState:
         has_more = self.mean_function is not None and self.mean_function.is_feature
         return self.n_columns - int(has_more)
 
+    @property
+    def far(self) -> float:
+        """How many standard deviations of what trees learn forecasts have far from the data."""
+        return 1.0 if self.mean_function is None else self.mean_function.far
+
     def seen_by_trees(self, table: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.float64] | None]:
         """Return the columns that trees see of rows, and what is added to their predictions.
 

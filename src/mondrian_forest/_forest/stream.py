@@ -413,7 +413,8 @@ def _with_current_spread(
     state = state.but(spread_record=record)
     if not must_learn_spread(state.n_seen, len(labels)):
         return state
-    return state.but(spread=spread_of(record, state.label_moments, state.model))
+    spread = spread_of(record, state.label_moments, state.model, state.far)
+    return state.but(spread=spread)
 
 
 def _stored(state: ForestState, new: _Rows, max_rows: int | None) -> ForestState:
