@@ -8,6 +8,7 @@ from time import perf_counter
 from typing import Any
 
 import numpy as np
+from sklearn.datasets import make_friedman1
 from sklearn.ensemble import HistGradientBoostingRegressor
 
 from mondrian_forest import MondrianForestRegressor, metrics
@@ -33,23 +34,31 @@ def run(quick: bool, data: Path | None) -> Iterator[Table]:
     names, kinds = (list(dict.fromkeys(pair)) for pair in zip(*found, strict=True))
     yield each_table(found, names, kinds)
     yield in_short(found, names, kinds)
+    yield online(300 if quick else 20_000, quick)
 
 
 def regressors() -> dict[str, Any]:
     """Return the mean functions by name; as an object, each is a regressor of its own, too."""
     found: dict[str, Any] = {
         PLAIN: None,
+        "auto": "auto",
         "linear": "linear",
         "boosting": "boosting",
-        "auto": "auto",
     }
     try:
         from catboost import CatBoostRegressor
     except ModuleNotFoundError:
         print("CatBoost is not installed: left out")
     else:
-        found["CatBoost"] = CatBoostRegressor(verbose=0, random_seed=0, thread_count=N_THREADS)
+        found["CatBoost"] = CatBoostRegressor(
+            verbose=0, random_seed=0, thread_count=N_THREADS, allow_writing_files=False
+        )
     return found
+
+
+def uses(kind: str) -> tuple[str, ...]:
+    """Return the uses of a mean function that are compared."""
+    return ("subtract",) if kind in (PLAIN, "auto") else ("subtract", "both", "feature")
 
 
 def measured(name: str, load: Any, quick: bool) -> dict[str, list[float]]:
@@ -59,9 +68,11 @@ def measured(name: str, load: Any, quick: bool) -> dict[str, list[float]]:
     X_test, y_test = rows.X_test[:MOST_TEST_ROWS], rows.y_test[:MOST_TEST_ROWS]
     n_trees = 5 if quick else 50
     found: dict[str, list[float]] = {}
-    for kind, function in regressors().items():
+    asked = [(kind, use) for kind in regressors() for use in uses(kind)]
+    for kind, use in asked:
+        function = regressors()[kind]
         forest = MondrianForestRegressor(
-            n_trees, mean_function=function, n_jobs=N_THREADS, random_state=0
+            n_trees, mean_function=function, mean_use=use, n_jobs=N_THREADS, random_state=0
         )
         begin = perf_counter()
         forest.fit(X, y)
@@ -70,7 +81,7 @@ def measured(name: str, load: Any, quick: bool) -> dict[str, list[float]]:
         mean = distribution.mean()
         end = perf_counter()
         low, high = distribution.interval(LEVEL).T
-        found[f"forest, {kind}"] = [
+        found[kind if kind in (PLAIN, "auto") else f"{kind}, {use}"] = [
             float(np.sqrt(np.mean((mean - y_test) ** 2))),
             metrics.crps(y_test, distribution),
             metrics.nlpd(y_test, distribution),
@@ -79,7 +90,7 @@ def measured(name: str, load: Any, quick: bool) -> dict[str, list[float]]:
             end - fitted,
         ]
         alone = HistGradientBoostingRegressor(random_state=0) if kind == "boosting" else function
-        if kind not in (PLAIN, "linear", "auto"):
+        if kind not in (PLAIN, "linear", "auto") and use == "subtract":
             begin = perf_counter()
             alone.fit(X, y)
             fitted = perf_counter()
@@ -101,7 +112,8 @@ def each_table(
         ["table", *(f"{kind}: RMSE / CRPS" for kind in kinds)],
         note=f"One random split, up to {MOST_TRAIN_ROWS:,} rows to train and "
         f"{MOST_TEST_ROWS:,} to test, labels in units of their standard deviation. Forest: "
-        "`MondrianForestRegressor(mean_function=...)`. Alone: the regressor without a forest.",
+        "`MondrianForestRegressor(mean_function=..., mean_use=...)`. Alone: the regressor without "
+        "a forest.",
     )
     for name in names:
         cells = [found[name, kind] for kind in kinds]
@@ -127,7 +139,7 @@ def in_short(found: dict[tuple[str, str], np.ndarray], names: list[str], kinds: 
         note="Of the same runs. Ratios to the forest without a mean function, the geometric means "
         "over the tables.",
     )
-    plain = np.array([found[name, f"forest, {PLAIN}"] for name in names])
+    plain = np.array([found[name, PLAIN] for name in names])
     for kind in kinds:
         values = np.array([found[name, kind] for name in names])
         ratios = [
@@ -143,4 +155,38 @@ def in_short(found: dict[tuple[str, str], np.ndarray], names: list[str], kinds: 
             f"{ratios[2]:.2f}",
             f"{ratios[3]:.2f}" if has_distribution else "",
         )
+    return table
+
+
+def online(n_rows: int, quick: bool) -> Table:
+    """Learn Friedman's function in chunks: what a mean function costs, and what it gives."""
+    table = Table(
+        "Mean functions, online",
+        ["mean function", "batch fit", "chunks of 100", "RMSE, batch", "RMSE, chunks"],
+        note=f"Friedman's function with noise 1 and 10 features, {n_rows:,} rows in chunks of 100, "
+        f"{MOST_TEST_ROWS:,} to test. Times are in units of a batch fit of all rows without a mean "
+        "function. A forest with one is fitted again whenever its rows have doubled.",
+    )
+    X, y = make_friedman1(n_rows + MOST_TEST_ROWS, 10, noise=1.0, random_state=0)
+    X_test, y_test = X[n_rows:], y[n_rows:]
+    settings: dict[str, Any] = {"n_jobs": N_THREADS, "random_state": 0}
+    n_trees = 5 if quick else 50
+
+    def rmse(forest: MondrianForestRegressor) -> float:
+        return float(np.sqrt(np.mean((forest.predict(X_test) - y_test) ** 2)))
+
+    base = 0.0
+    for kind in (None, "linear", "boosting", "auto"):
+        batch = MondrianForestRegressor(n_trees, mean_function=kind, **settings)
+        begin = perf_counter()
+        batch.fit(X[:n_rows], y[:n_rows])
+        at_once = perf_counter() - begin
+        base = base or at_once
+        forest = MondrianForestRegressor(n_trees, mean_function=kind, **settings)
+        begin = perf_counter()
+        for start in range(0, n_rows, 100):
+            forest.partial_fit(X[start : start + 100], y[start : start + 100])
+        seconds = perf_counter() - begin
+        times = (f"{spent / base:.1f}" for spent in (at_once, seconds))
+        table.add(kind or PLAIN, *times, rmse(batch), rmse(forest))
     return table

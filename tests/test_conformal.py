@@ -46,6 +46,15 @@ def test_calibration_corrects_the_coverage_of_a_wrong_forest(calibrated):
     assert after.worst < 4 * 0.5 * np.sqrt(1 / 3_000 + 1 / 20_000)
 
 
+@pytest.mark.parametrize("use", ["subtract", "feature", "both"])
+def test_intervals_around_a_mean_function_cover(use):
+    X, y = stream(6_000)
+    around = forest(mean_function="linear", mean_use=use)
+    model = ConformalForest(around, random_state=0).fit(X[:4_000], y[:4_000])
+    low, high = model.predict_interval(X[4_000:], 0.8).T
+    assert 0.75 < np.mean((low <= y[4_000:]) & (y[4_000:] <= high)) < 0.85
+
+
 def test_coverage_is_exact_on_average_over_calibration_sets():
     """The finite-sample guarantee: with 19 held-out rows the coverage of 90% is exact."""
     X, y = stream(300)

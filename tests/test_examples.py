@@ -3,17 +3,22 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
 
-def test_prediction_bands(tmp_path):
+@pytest.mark.parametrize(
+    ("name", "said"), [("prediction_bands", "far outside"), ("trend", "linear: 90% intervals")]
+)
+def test_an_example_runs_and_draws(name, said, tmp_path):
     done = subprocess.run(
-        [sys.executable, EXAMPLES / "prediction_bands.py"],
+        [sys.executable, EXAMPLES / f"{name}.py"],
         cwd=tmp_path,
         capture_output=True,
         text=True,
         env={**os.environ, "MPLBACKEND": "Agg"},
     )
     assert done.returncode == 0, done.stderr
-    assert (tmp_path / "prediction_bands.png").stat().st_size > 10_000
-    assert "far outside" in done.stdout
+    assert (tmp_path / f"{name}.png").stat().st_size > 10_000
+    assert said in done.stdout

@@ -2,6 +2,8 @@
 
 import numpy as np
 import pandas as pd
+import polars as pl
+import pyarrow as pa
 import pytest
 from scipy import integrate, stats
 from sklearn.compose import TransformedTargetRegressor
@@ -9,12 +11,22 @@ from sklearn.datasets import load_diabetes
 from sklearn.ensemble import RandomForestRegressor
 from sklearn.exceptions import NotFittedError
 from sklearn.gaussian_process import GaussianProcessRegressor
+from sklearn.inspection import permutation_importance as permutation_importance_of_sklearn
 from sklearn.metrics import mean_pinball_loss, root_mean_squared_error
 from sklearn.model_selection import GridSearchCV, cross_val_score, cross_validate
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
+from sklearn.preprocessing import OrdinalEncoder, StandardScaler
 
-from mondrian_forest import HierarchicalPosterior, MondrianForestRegressor, metrics
+from houses import houses
+from mondrian_forest import (
+    PAPER,
+    ConformalForest,
+    HierarchicalPosterior,
+    MondrianForestRegressor,
+    metrics,
+)
+from mondrian_forest.metrics import permutation_importance
+from mondrian_forest.tables import TableForest
 
 
 @pytest.fixture(scope="module")
@@ -213,3 +225,172 @@ def test_the_rmse_is_right_where_squares_leave_the_range_of_float64(size):
     prediction = np.zeros(3), np.full(3, size)
     assert metrics.rmse(labels, prediction) == pytest.approx(size * np.sqrt(25 / 3), rel=1e-15)
     assert metrics.rmse(np.zeros(3), prediction) == 0.0
+
+
+@pytest.fixture(scope="module")
+def known():
+    """Rows of a strong, a noise and a weak feature, labels, and a forest of the first 300 rows."""
+    random = np.random.default_rng(0)
+    X = random.random((500, 3))
+    y = np.sin(6 * X[:, 0]) + 0.5 * X[:, 2] + 0.1 * random.normal(size=500)
+    return X, y, MondrianForestRegressor(10, random_state=0).fit(X[:300], y[:300])
+
+
+@pytest.mark.parametrize("max_rows", [100, 1000], ids=["a sample", "all rows"])
+def test_a_noise_column_has_no_importance_and_the_strongest_has_the_largest(known, max_rows):
+    X, y, forest = known
+    found = permutation_importance(forest, X[300:], y[300:], max_rows=max_rows, random_state=0)
+    strong, noise, weak = found.importances_mean
+    assert abs(noise) < 0.005
+    assert 0.03 < weak < 0.2
+    assert 0.3 < strong < 0.9
+
+
+def test_importances_on_rows_that_were_learned_flatter_a_noise_column():
+    random = np.random.default_rng(0)
+    X = random.random((200, 2))
+    y = X[:, 0] + 0.5 * random.normal(size=200)
+    parameters = PAPER | {"min_samples_split": 2}  # learns its rows by heart
+    forest = MondrianForestRegressor(10, **parameters, random_state=0).fit(X[:100], y[:100])
+    learned = permutation_importance(forest, X[:100], y[:100], random_state=0)
+    new = permutation_importance(forest, X[100:], y[100:], random_state=0)
+    assert learned.importances_mean[1] > 0.2
+    assert abs(new.importances_mean[1]) < 0.02
+
+
+def test_a_feature_that_only_changes_the_shape_of_the_distribution_is_important():
+    random = np.random.default_rng(0)
+    X = random.random((2000, 2))
+    y = np.where(X[:, 0] > 0.5, random.choice([-5.0, 5.0], 2000), random.normal(0.0, 5.0, 2000))
+    forest = MondrianForestRegressor(20, random_state=0).fit(X[:1000], y[:1000])
+    shape, noise = permutation_importance(forest, X[1000:], y[1000:], random_state=0).importances
+    assert shape.mean() > 0.05
+    assert shape.min() > 3 * np.abs(noise).max()
+
+
+def test_importances_are_nearly_those_of_scikit_learn_with_the_exact_score(known):
+    X, y, forest = known
+    own = permutation_importance(forest, X[300:], y[300:], n_repeats=20, random_state=0)
+    other = permutation_importance_of_sklearn(
+        forest, X[300:], y[300:], scoring=metrics.neg_crps, n_repeats=20, random_state=0
+    )
+    np.testing.assert_allclose(own.importances_mean, other.importances_mean, rtol=0.05, atol=0.003)
+
+
+def test_importances_have_a_row_for_each_feature_and_a_column_for_each_repeat(known):
+    X, y, forest = known
+    found = permutation_importance(forest, X[300:], y[300:], n_repeats=4, random_state=0)
+    assert found.importances.shape == (3, 4)
+    np.testing.assert_allclose(found.importances_mean, found.importances.mean(axis=1))
+    np.testing.assert_allclose(found.importances_std, found.importances.std(axis=1))
+    assert (found.importances_std > 0.0).all()
+
+
+def test_the_random_state_decides_how_columns_are_shuffled_and_which_rows_are_used(known):
+    X, y, forest = known
+
+    def found(random_state, **parameters):
+        rows = X[300:], y[300:]
+        return permutation_importance(forest, *rows, random_state=random_state, **parameters)[2]
+
+    for parameters in ({}, {"max_rows": 50}):
+        np.testing.assert_array_equal(found(1, **parameters), found(1, **parameters))
+        assert not np.array_equal(found(1, **parameters), found(2, **parameters))
+    assert not np.allclose(found(1), found(1, max_rows=50), rtol=0.01)
+
+
+def test_no_more_rows_than_asked_for_are_predicted(known):
+    X, y, forest = known
+    sizes = []
+
+    class Counting:
+        def predict_distribution(self, rows):
+            sizes.append(len(rows))
+            assert {tuple(row) for row in rows[:, :1]} <= {tuple(row) for row in X[:, :1]}
+            return forest.predict_distribution(rows)
+
+    permutation_importance(Counting(), X, y, n_repeats=2, max_rows=40)
+    assert sizes == [40] * 7
+
+
+@pytest.mark.parametrize("max_rows", [100, 1000], ids=["a sample", "all rows"])
+@pytest.mark.parametrize(
+    "table_of",
+    [
+        lambda X: pd.DataFrame(X, columns=list("abc"), index=np.arange(len(X)) % 7),
+        lambda X: pl.DataFrame(X, schema=list("abc")),
+        lambda X: pa.table(dict(zip("abc", X.T, strict=True))),
+        lambda X: X.tolist(),
+    ],
+    ids=["pandas", "polars", "arrow", "lists"],
+)
+def test_a_table_has_the_importances_of_its_array_and_stays_as_it_is(known, table_of, max_rows):
+    X, y, plain = known
+    table = table_of(X[300:])
+    forest = MondrianForestRegressor(10, random_state=0).fit(table_of(X[:300]), y[:300])
+    parameters = {"n_repeats": 2, "max_rows": max_rows, "random_state": 0}
+    found = permutation_importance(forest, table, pd.Series(y[300:]), **parameters)
+    expected = permutation_importance(plain, X[300:], y[300:], **parameters)
+    np.testing.assert_array_equal(found.importances, expected.importances)
+    np.testing.assert_array_equal(np.asarray(table), X[300:])
+
+
+def test_the_columns_that_a_pipeline_is_given_are_shuffled():
+    random = np.random.default_rng(0)
+    table = pd.DataFrame(
+        {"noise": random.choice(["x", "y"], 400), "town": random.choice(["A", "B", "C"], 400)}
+    ).astype({"town": "category"})
+    y = table["town"].cat.codes + 0.1 * random.normal(size=400)
+    pipeline = make_pipeline(OrdinalEncoder(), MondrianForestRegressor(5, random_state=0))
+    pipeline.fit(table[:200], y[:200])
+    search = GridSearchCV(pipeline, {}, cv=2, scoring=metrics.neg_crps).fit(table[:200], y[:200])
+    for fitted in (pipeline, search):
+        noise, town = permutation_importance(fitted, table[200:], y[200:], random_state=0)[0]
+        assert abs(noise) < 0.02
+        assert town > 0.3
+
+
+def test_a_table_forest_has_one_importance_for_each_column():
+    table, new = houses(300, 0), houses(200, 1)
+    new = pa.concat_tables([new.slice(0, 90), new.slice(90)])  # of two chunks
+    model = TableForest.fit(
+        table, "price", columns=["sold", "town", "area"], random_state=0, n_estimators=10
+    )
+    found = permutation_importance(model, new, new["price"].to_numpy(), random_state=0)
+    rises = dict(zip(new.column_names, found.importances_mean, strict=True))
+    assert rises["id"] == rises["garden"] == rises["price"] == 0.0  # it does not look at them
+    assert abs(rises["sold"]) < 5.0
+    assert min(rises["town"], rises["area"]) > 20.0
+
+
+def test_other_models_that_predict_uncertainty_have_importances(known):
+    X, y, _ = known
+    process = GaussianProcessRegressor(alpha=0.02).fit(X[:100], y[:100])
+    calibrated = ConformalForest(MondrianForestRegressor(5), random_state=0).fit(X[:300], y[:300])
+    for model in (process, calibrated):
+        found = permutation_importance(model, X[300:], y[300:], n_repeats=2, random_state=0)
+        assert found.importances_mean.argmax() == 0
+        assert abs(found.importances_mean[1]) < 0.05
+    with pytest.raises(TypeError, match="predicts no uncertainty"):
+        permutation_importance(RandomForestRegressor(2).fit(X, y), X, y)
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"n_repeats": 0}, "n_repeats must be an integer of at least 1, got 0"),
+        ({"max_rows": 1}, "max_rows must be an integer of at least 2, got 1"),
+        (
+            {"y": [1.0, 2.0]},
+            r"y must have one value for each of the 200 rows of X, got shape \(2,\)",
+        ),
+        ({"X": np.ones(200)}, r"X must have rows and columns, got shape \(200,\)"),
+        ({"X": np.ones((200, 2))}, "X has 2 features"),
+        ({"y": [np.nan] * 200}, "y_true must be finite"),
+    ],
+)
+def test_importances_of_what_makes_no_sense_are_refused(known, changed, message):
+    X, y, forest = known
+    asked = {"X": X[300:], "y": y[300:]} | changed
+    with pytest.raises(ValueError, match=message):
+        permutation_importance(forest, asked.pop("X"), asked.pop("y"), **asked)

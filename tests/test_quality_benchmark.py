@@ -168,9 +168,11 @@ def test_ranks_share_ties(results):
 
 def test_targets_are_judged(results):
     judged = [is_met for _, _, is_met in targets(results, "ours", ["ExtraTrees", "RandomForest"])]
-    first_in_nlpd, first_in_crps, rmse_mean, rmse_each, coverage, rounded, fit = judged
+    first_in_nlpd, first_in_crps, crps_ratio, *judged = judged
+    rmse_mean, rmse_each, coverage, rounded, fit = judged
     assert first_in_nlpd
     assert not first_in_crps
+    assert not crps_ratio
     assert rmse_mean
     assert not rmse_each
     assert coverage

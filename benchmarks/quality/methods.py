@@ -24,13 +24,13 @@ from sklearn.preprocessing import StandardScaler
 import mondrian_forest
 from mondrian_forest import HierarchicalPosterior, MondrianForestRegressor
 
-from ..settings import CHOSEN, DEFAULT, PAPER, PRUNED
+from ..settings import CHOSEN, PAPER, PRUNED
 from .elsewhere import REQUIREMENTS, Elsewhere, environment
 from .scores import Gaussian, Prediction, Quantiles
 
 # Settings of MondrianForestRegressor by name. The first of OURS is the one that is ranked and held
 # against the targets; ABLATION is compared with it.
-OURS: dict[str, dict[str, Any]] = {"default": DEFAULT}
+OURS: dict[str, dict[str, Any]] = {"auto": {"mean_function": "auto"}}
 ABLATION: dict[str, dict[str, Any]] = {
     "paper": PAPER,
     "paper + marginal likelihood": PAPER
@@ -41,6 +41,7 @@ ABLATION: dict[str, dict[str, Any]] = {
     "without chosen cuts": {"n_candidate_splits": 1},
     "without feature weights": {"feature_weights": None},
     "without spread": {"spread": 1.0},
+    "without a mean function": {"mean_function": None},
     "around a line": {"mean_function": "linear"},
     "around boosting": {"mean_function": "boosting", "mean_use": "both"},
     "with 25 trees": {"n_estimators": 25},
@@ -50,6 +51,7 @@ ABLATION: dict[str, dict[str, Any]] = {
 
 POINT = "CatBoost-point"
 """Made for the mean alone. As a distribution, a normal one with the deviation of its residuals."""
+PLAIN = "Mondrian-without a mean function"
 N_THREADS = 2
 MOST_GP_ROWS = 1_500
 # Of quantile-forest too: its 50 trees hold about 50 labels for a row, too few for a density from

@@ -88,11 +88,11 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
         quantiles, not by minimum and maximum. Labels more than 20 times as far from the median as
         99% of all labels are learned as if they were just as far, with a warning.
     mean_function : None, "auto", "linear", "boosting" or regressor, default=None
-        A regressor around which the forest puts its distribution: the forest learns its residuals,
-        by cross-fitting. "linear": ridge regression, for a trend that goes on beyond the data.
-        "boosting": scikit-learn's HistGradientBoostingRegressor, for smooth functions. "auto":
-        none, "linear" or "boosting", by the CRPS of held-out rows. Any other regressor is cloned;
-        inside a ``FrozenEstimator``, it is taken as it is.
+        A regressor around which the forest puts its distribution, by cross-fitting. "linear":
+        ridge regression, for a trend that goes on beyond the data. "boosting": scikit-learn's
+        HistGradientBoostingRegressor, for smooth functions. "auto": none, "linear" or "boosting",
+        and their use, by the CRPS of held-out rows. Any other regressor is cloned; inside a
+        ``FrozenEstimator``, it is taken as it is.
     max_rows : int, default=None
         The most rows that the forest keeps; ``forgetting`` says which ones. None: keep all.
     n_jobs : int, default=None
@@ -105,6 +105,9 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
     feature_range : tuple (low, high), default=None
         Ends of the range of each feature, numbers or arrays of shape (n_features,). Features are
         mapped from it to [0, 1] by a straight line; values outside are allowed. None: found in X.
+    mean_use : {"subtract", "feature", "both"}, default="subtract"
+        What is done with a mean function. "subtract": the forest learns its residuals. "feature":
+        the trees see its value as one more feature. With ``mean_function="auto"`` it is chosen.
     forgetting : {"oldest", "random", "change"}, default="oldest"
         Which rows are forgotten when there are more than ``max_rows``. "oldest": the forest keeps
         the latest ones. "random": it keeps a uniform sample of all rows learned. "change": as
@@ -128,13 +131,16 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
         The range that is mapped to [0, 1]. It is the range that was given; else, if the forest is
         ``robust``, from the 1% to the 99% quantile; else from minimum to maximum.
     feature_weights_ : ndarray of shape (n_features,)
-        The rates in use; their mean is 1. ``feature_importances_`` are the same, with the sum 1.
-        With a mean function, they are about its residuals.
+        The rates at which features are cut; their mean is 1, or nearly so if the mean function is
+        one more feature. ``metrics.permutation_importance`` tells how much features matter.
     spread_ : Spread
         The spread in use. ``spread_.factor`` are the factors for predictions whose standard
         deviations are ``spread_.deviation`` before, and ``spread_.balance`` is the shape.
         ``spread_.blend`` says how labels are mixed in, ``spread_.surroundings`` has the novelty of
         held-out rows; either may be None.
+    mean_function_ : tuple (kind, use) or None
+        The mean function in use: its kind is "linear", "boosting" or the name of a class, and its
+        use is as in ``mean_use``.
     min_samples_split_ : int
         The number in use.
     n_samples_seen_ : int
@@ -157,8 +163,9 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
     integrates it out: mean and variance of each component are exact. With ``**PAPER``, a prediction
     far from all data is ``N(prior_mean, prior_scale / 2 + noise_variance)`` with the
     hyperparameters of ``posterior_``. If the spread was learned, as by default, it has the mean and
-    the standard deviation of all labels (with a mean function: its value, and the standard
-    deviation of its residuals). There are no sample weights.
+    the standard deviation of all labels. Around a mean function that is subtracted, it has the
+    value of that function and the standard deviation of its residuals, or that of all labels if
+    "auto" chose the function. There are no sample weights.
 
     Threads may share a forest. Predictions, ``save``, pickling and copying see it as it was before
     or after a call of ``fit``, ``partial_fit``, ``forget`` or ``freeze`` in another thread, never
@@ -550,6 +557,12 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
         return self._fitted_state().spread
 
     @property
+    def mean_function_(self) -> tuple[str, str] | None:
+        """Kind and use of the mean function; None if there is none."""
+        known = self._fitted_state().mean_function
+        return None if known is None else (known.kind, known.use)
+
+    @property
     def min_samples_split_(self) -> int:
         """Nodes with fewer rows are leaves. A stream keeps the number of its latest fit."""
         return self._fitted_state().growth.min_samples_split
@@ -566,12 +579,6 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
         """The rates at which features are cut."""
         state = self._fitted_state()
         return state.scaling.weights[: state.n_features]
-
-    @property
-    def feature_importances_(self) -> NDArray[np.float64]:
-        """The rates at which features are cut, relative to their sum: shape (n_features,)."""
-        weights = self.feature_weights_
-        return np.asarray(weights / weights.sum())
 
     @property
     def n_samples_seen_(self) -> int:

@@ -381,9 +381,9 @@ def permutation_importance(
 
     Notes
     -----
-    The CRPS is computed from ten quantiles, which takes less than half of the time of the exact
-    one. The CRPS of a Gaussian with the same mean and variance would be quicker still. But it does
-    not see features that only change the shape of the distribution.
+    The CRPS is computed from ten quantiles, which takes a quarter of the time of the exact one. The
+    CRPS of a Gaussian with the same mean and variance would take half as long, but it does not see
+    features that only change the shape of the distribution.
 
     Examples
     --------
@@ -391,11 +391,11 @@ def permutation_importance(
     >>> from mondrian_forest import MondrianForestRegressor
     >>> from mondrian_forest.metrics import permutation_importance
     >>> X = np.random.default_rng(0).random((600, 3))
-    >>> y = np.sin(6 * X[:, 0]) + 0.2 * X[:, 1]
+    >>> y = np.sin(6 * X[:, 0]) + X[:, 1]
     >>> forest = MondrianForestRegressor(random_state=0).fit(X[:400], y[:400])
     >>> found = permutation_importance(forest, X[400:], y[400:], random_state=0)
-    >>> found.importances_mean.round(1)
-    array([0.5, 0. , 0. ])
+    >>> found.importances_mean > 0.01
+    array([ True,  True, False])
     """
     check_integer("n_repeats", n_repeats, 1)
     check_integer("max_rows", max_rows, 2)

@@ -389,12 +389,12 @@ def test_a_file_of_a_later_format_says_so(tmp_path):
     path = tmp_path / "model.mf"
     forest().save(path)
     header, arrays = content(path)
-    sign(path, header | {"format_version": 3}, arrays)
-    with pytest.raises(ModelFileError, match=r"it has format 3, and .* reads format 2"):
+    sign(path, header | {"format_version": 4}, arrays)
+    with pytest.raises(ModelFileError, match=r"it has format 4, and .* reads format 3"):
         MondrianForestRegressor.load(path)
 
 
-@pytest.mark.parametrize("version", [2])
+@pytest.mark.parametrize("version", [3])
 @pytest.mark.parametrize("name", ["format_{}.mf", "format_{}_frozen.mf"])
 def test_files_of_all_formats_keep_loading(version, name):
     """The files were written by ``write_fixture`` below, at the version that introduced them."""
@@ -410,7 +410,7 @@ def test_files_of_all_formats_keep_loading(version, name):
 
 
 def test_the_file_of_the_latest_format_has_a_spread_that_was_learned():
-    loaded = MondrianForestRegressor.load(FIXTURES / "format_2.mf")
+    loaded = MondrianForestRegressor.load(FIXTURES / "format_3.mf")
     assert len(loaded.spread_.factor) >= 2
     assert len(state_of(loaded).spread_record) >= 100
 

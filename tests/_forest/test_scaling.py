@@ -11,7 +11,7 @@ def table(n_rows=500, seed=0):
 
 def scaling_of(X, *, robust, weights=(1.0, 0.5, 1.5)):
     seen = X.min(axis=0), X.max(axis=0)
-    plain = learn_scaling(X, seen, None, robust=robust)
+    plain = learn_scaling(X, seen, None, X.shape[1], robust=robust)
     return Scaling(plain.range, np.array(weights), plain.warp)
 
 

@@ -105,7 +105,7 @@ def test_on_small_tables_rows_are_held_out_in_turn(
         sampled_on.append({tuple(row) for row in rows[:n_used].tolist()})
         return sample_trees(rows, labels, n_used, *others)
 
-    def learn(ensemble, record, memory, held, all_labels, n_jobs):
+    def learn(ensemble, record, memory, held, all_labels, far, n_jobs):
         rows, labels, _ = held
         held_out_rows = {tuple(row) for row in rows.tolist()}
         assert len(sampled_on[-1]) == n_rows - len(labels)
@@ -113,7 +113,7 @@ def test_on_small_tables_rows_are_held_out_in_turn(
         turns.append(labels.copy())
         assert len(memory.labels) == n_rows
         assert all_labels.n_samples == n_rows
-        return learn_from_held_out(ensemble, record, memory, held, all_labels, n_jobs)
+        return learn_from_held_out(ensemble, record, memory, held, all_labels, far, n_jobs)
 
     monkeypatch.setattr(recipe, "sample_trees", sample)
     monkeypatch.setattr(held_out, "learn_from_held_out", learn)

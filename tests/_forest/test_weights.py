@@ -227,4 +227,3 @@ def test_a_forest_finds_the_relevant_feature_among_ties_and_duplicates():
     assert weights.argmax() == 4
     assert weights[4] > 3 * np.delete(weights, 4).max()
     assert weights.mean() == pytest.approx(1.0)
-    np.testing.assert_allclose(forest.feature_importances_, weights / weights.sum())

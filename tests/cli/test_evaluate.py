@@ -12,6 +12,7 @@ import pytest
 
 from command import refuse_here, succeed_here
 from houses import houses
+from mondrian_forest.metrics import permutation_importance
 from mondrian_forest.report import report as report_on
 from mondrian_forest.tables import TableForest
 
@@ -115,6 +116,57 @@ def test_a_report_can_show_any_column_name(name, write_table, small_fit, tmp_pat
     text = (tmp_path / "r.html").read_text()
     assert text.count("data:image/png") == 4
     assert name[:20] in text
+
+
+def importances_in(page):
+    """Return the importances that a report shows, by feature, in the order of the report."""
+    section = page.partition("<h2>Permutation importance")[2].partition("<img")[0]
+    row = r'<tr><td>(.*?)</td><td>(.*?)</td>.*?class="bar" style="width:([\d.]+)rem'
+    rows = re.findall(row, section)
+    return {name: (float(rise), float(width)) for name, rise, width in rows}, section
+
+
+def test_a_report_shows_how_much_worse_predictions_get_without_a_feature(folder):
+    model = TableForest.load(folder / "houses.mf")
+    table = houses(400, 1)
+    shown, section = importances_in(report_on(model, table))
+    expected = permutation_importance(
+        model.forest, model.encoder.features(table), table["price"].to_numpy(),
+        n_repeats=5, max_rows=300, random_state=0,
+    ).importances_mean  # fmt: skip
+    assert {name: rise for name, (rise, _) in shown.items()} == {
+        name: float(f"{rise:.3g}")
+        for name, rise in zip(model.encoder.feature_names, expected, strict=True)
+    }
+    rises, widths = np.array(list(shown.values())).T
+    assert list(rises) == sorted(rises, reverse=True)
+    np.testing.assert_allclose(widths, 12.0 * np.maximum(rises, 0.0) / rises[0], atol=0.1)
+    assert set(list(shown)[:2]) == {"area", "town"}
+    assert abs(shown["garden"][0]) < 0.03 * rises[0]  # prices do not depend on it
+    assert (
+        "in units of price: measured on 300 of the 400 rows. Shuffles of each feature: 5."
+        in section
+    )
+    assert "Prediction along area" in report_on(model, table)
+
+
+def test_of_a_wide_table_a_report_shuffles_fewer_rows():
+    columns = {f"x{number}": np.random.default_rng(number).random(90) for number in range(150)}
+    table = pa.table(columns | {"y": columns["x7"]})
+    model = TableForest.fit(table, "y", n_estimators=2, n_candidate_splits=1, feature_weights=None)
+    shown, section = importances_in(report_on(model, table))
+    assert len(shown) == 20
+    assert "measured on 66 of the 90 rows. Shuffles of each feature: 1." in section
+
+
+def test_a_report_on_a_model_that_predicts_nothing_has_no_bars():
+    random = np.random.default_rng(0)
+    learned = {"a": random.random(60), "y": random.random(60)}
+    model = TableForest.fit(pa.table(learned), "y", n_estimators=2)
+    other = pa.table({"a": learned["a"], "y": 1.0 - learned["y"]})
+    shown, _ = importances_in(report_on(model, other))
+    assert shown["a"][0] < 0.0
+    assert shown["a"][1] == 0.0
 
 
 def strange_section(text):

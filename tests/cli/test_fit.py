@@ -239,17 +239,12 @@ def test_a_forest_around_boosted_trees(folder, tmp_path):
         "fit", folder / "houses.csv", "--target", "price", "--trees", 3, "-o", tmp_path / "m.mf",
         "--mean-function", "boosting",
     )  # fmt: skip
-    assert "mean function      boosting" in succeed_here("info", tmp_path / "m.mf").stdout
+    told = succeed_here("info", tmp_path / "m.mf").stdout
+    assert "mean function      boosting, subtract" in told
     succeed_here("predict", tmp_path / "m.mf", folder / "more.csv", "-o", tmp_path / "out.csv")
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (("--mean-function", "cubic"), "--mean-function must be auto, linear or boosting"),
-        (("--mean-function", "linear", "--workers", 2), "cannot be combined"),
-    ],
-)
-def test_mean_functions_that_are_not_there_are_refused(folder, options, message):
-    done = refuse_here("fit", folder / "houses.csv", "--target", "price", *options, code=2)
-    assert message in done
+def test_mean_functions_that_are_not_there_are_refused(folder):
+    options = "--target", "price", "--mean-function", "cubic"
+    done = refuse_here("fit", folder / "houses.csv", *options, code=2)
+    assert "--mean-function must be auto, linear or boosting" in done

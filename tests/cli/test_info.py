@@ -17,7 +17,8 @@ def test_a_model_of_a_table(folder):
     assert found["rows seen"] == 400
     assert found["trees"] == 5
     assert found["ranges"]["area"] == [30.0, 199.0]
-    assert sum(found["importances"].values()) == pytest.approx(1.0)
+    assert list(found["rates of cuts"]) == list(found["ranges"])
+    assert np.mean(list(found["rates of cuts"].values())) == pytest.approx(1.0)
 
 
 def test_a_model_of_arrays(tmp_path):

@@ -53,6 +53,9 @@ CASES = {
     "linear": {"mean_function": "linear"},
     "linear, paper": {**PAPER, "mean_function": "linear"},
     "linear, empirical": {"posterior": "empirical", "mean_function": "linear", "robust": False},
+    "boosting, both": {"mean_function": "boosting", "mean_use": "both"},
+    "linear, feature": {"mean_function": "linear", "mean_use": "feature"},
+    "auto": {"mean_function": "auto"},
     "larger leaves": {"min_samples_split": 8},
 }  # fmt: skip
 
@@ -101,7 +104,6 @@ def described(forest, y):
         "parts": np.array(distribution.decompose()),
         "components": digest(*distribution.components()),
         "weights": forest.feature_weights_,
-        "importances": forest.feature_importances_,
         "spread": np.array([forest.spread_.balance, *forest.spread_.factor]),
         "range": np.array(forest.feature_range_),
         "trees": digest(*(part for tree in forest.trees_ for part in parts_of(tree))),

@@ -248,7 +248,7 @@ def test_every_point_satisfies_the_constraint(constraint):
         point = optimizer.ask()
         assert point["x"] + point["y"] <= 1
         optimizer.tell(point, -point["x"] - point["y"])
-    assert optimizer.best_value < -0.9
+    assert optimizer.best_value < found
 
 
 def test_a_constraint_that_allows_no_point_is_reported():
@@ -286,6 +286,21 @@ def test_a_given_forest_is_copied_and_used():
     optimizer = run(20, forest=forest)
     assert len(optimizer._forest.trees_) == 3
     assert not hasattr(forest, "n_samples_seen_")
+
+
+@pytest.mark.parametrize("acquisition", ["ucb", "thompson"])
+@pytest.mark.parametrize(("use", "found"), [("subtract", -0.9), ("feature", -0.3), ("both", -0.9)])
+def test_a_forest_around_a_mean_function_finds_the_end_of_a_slope(acquisition, use, found):
+    forest = MondrianForestRegressor(
+        5, posterior="hierarchical", min_samples_split=2, mean_function="linear", mean_use=use
+    )
+    space = {"x": Real(0.0, 1.0), "y": Real(0.0, 1.0)}
+    optimizer = Optimizer(space, forest=forest, acquisition=acquisition, random_state=0)
+    for _ in range(40):
+        point = optimizer.ask()
+        optimizer.tell(point, 5.0 * point["x"] - point["y"])
+    assert optimizer._forest.mean_function_ == ("linear", use)
+    assert optimizer.best_value < -0.9
 
 
 @pytest.mark.parametrize(

@@ -86,7 +86,7 @@ def test_a_description_says_what_the_file_contains(model, path):
     assert found["columns"] == {"a": "number"}
     assert found["nodes"] == sum(len(tree.nodes) for tree in model.forest.trees_)
     assert found["depth"] == max(tree.depth for tree in model.forest.trees_)
-    assert found["importances"] == {"a": 1.0}
+    assert found["rates of cuts"] == {"a": 1.0}
 
 
 def test_a_description_says_that_a_file_without_rows_cannot_learn(model, tmp_path):

@@ -67,6 +67,14 @@ class MeanFunction(NamedTuple):
     """Far from the data, the standard deviation is so many times that of what the trees learn."""
 
     @property
+    def kind(self) -> str:
+        """The name of the regression: "linear", "boosting", or that of its class."""
+        known = self.regression
+        if isinstance(known, Regressors):
+            return type(known.models[0]).__name__
+        return LINEAR if isinstance(known, Linear) else BOOSTING
+
+    @property
     def is_subtracted(self) -> bool:
         """Whether the forest learns what the regression leaves of the labels."""
         return self.use != FEATURE

@@ -80,9 +80,9 @@ _Paper = Annotated[
 _MeanFunction = Annotated[
     str | None,
     typer.Option(
-        help="Learn the residuals of another model: 'linear' (ridge regression, goes on beyond the "
-        "data), 'boosting' (gradient boosting, for smooth functions), or 'auto' (what held-out "
-        "rows say)."
+        help="Another model that the forest is put around: 'linear' (ridge regression, goes on "
+        "beyond the data), 'boosting' (gradient boosting, for smooth functions), or 'auto' (what "
+        "held-out rows say, possibly none)."
     ),
 ]
 _Rows = Annotated[
@@ -139,8 +139,6 @@ def fit(
         fail("--workers and --dask cannot be combined with each other, --holdout or --stream.", 2)
     if mean_function not in (None, "auto", "linear", "boosting"):
         fail(f"--mean-function must be auto, linear or boosting, got {mean_function!r}.", 2)
-    if mean_function and (workers or dask):
-        fail("--mean-function cannot be combined with --workers or --dask.", 2)
     check_can_save("model", output)
     source = _Source(table, delimiter, batch_rows if stream else None)
     choice = _ColumnChoice(target, split_names(columns), split_names(drop))

@@ -189,22 +189,16 @@ def describe(path: str | os.PathLike[str]) -> dict[str, Any]:
             "min_samples_split": forest.min_samples_split_,
             "candidate splits": state.growth.n_candidate_splits,
             "spread": [float(factor) for factor in forest.spread_.factor],
-            "mean function": _name_of(forest.mean_function),
+            "mean function": ", ".join(forest.mean_function_ or ("none",)),
             **state.model._asdict(),
         }
     )
 
 
-def _name_of(mean_function: Any) -> str:
-    if mean_function is None:
-        return "none"
-    return mean_function if isinstance(mean_function, str) else type(mean_function).__name__
-
-
 def _describe_features(
     forest: MondrianForestRegressor, encoder: TableEncoder | None
 ) -> dict[str, Any]:
-    """Return the number of features, and the range and importance of each."""
+    """Return the number of features, and of each its range and how often it is cut."""
     unnamed = [f"feature {number}" for number in range(forest.n_features_in_)]
     names = getattr(forest, "feature_names_in_", unnamed)
     if encoder is not None:
@@ -213,9 +207,8 @@ def _describe_features(
     return {
         "features": len(names),
         "ranges": {name: [float(low[f]), float(high[f])] for f, name in enumerate(names)},
-        "importances": {
-            name: float(share)
-            for name, share in zip(names, forest.feature_importances_, strict=True)
+        "rates of cuts": {
+            name: float(rate) for name, rate in zip(names, forest.feature_weights_, strict=True)
         },
     }
 
