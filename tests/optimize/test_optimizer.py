@@ -248,7 +248,7 @@ def test_every_point_satisfies_the_constraint(constraint):
         point = optimizer.ask()
         assert point["x"] + point["y"] <= 1
         optimizer.tell(point, -point["x"] - point["y"])
-    assert optimizer.best_value < found
+    assert optimizer.best_value < -0.9
 
 
 def test_a_constraint_that_allows_no_point_is_reported():
@@ -300,7 +300,7 @@ def test_a_forest_around_a_mean_function_finds_the_end_of_a_slope(acquisition, u
         point = optimizer.ask()
         optimizer.tell(point, 5.0 * point["x"] - point["y"])
     assert optimizer._forest.mean_function_ == ("linear", use)
-    assert optimizer.best_value < -0.9
+    assert optimizer.best_value < found
 
 
 @pytest.mark.parametrize(
