@@ -139,8 +139,7 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
         ``spread_.blend`` says how labels are mixed in, ``spread_.surroundings`` has the novelty of
         held-out rows; either may be None.
     mean_function_ : tuple (kind, use) or None
-        The mean function in use: its kind is "linear", "boosting" or the name of a class, and its
-        use is as in ``mean_use``.
+        The mean function in use: "linear", "boosting" or the name of a class, and the ``mean_use``.
     min_samples_split_ : int
         The number in use.
     n_samples_seen_ : int
@@ -277,7 +276,7 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
         return self
 
     def _learned(self, state: ForestState, X: ArrayLike, y: ArrayLike) -> ForestState:
-        _refuse_frozen(state, "learn more")
+        state.refuse_if_frozen("learn more")
         has_names = state.feature_names is not None
         table, labels = plain_data(
             X, y, state.n_features, has_names=has_names
@@ -323,7 +322,7 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
 
         def forgotten(known: ForestState | None) -> ForestState:
             state = _required(known)
-            _refuse_frozen(state, "forget")
+            state.refuse_if_frozen("forget")
             numbers = check_row_numbers(rows, state.n_seen)
             return forget(state, parameters_for(self, is_due=True), numbers)
 
@@ -516,7 +515,6 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
         return read(self, validated)
 
     def __sklearn_is_fitted__(self) -> bool:
-        """Tell scikit-learn whether the forest is fitted."""
         return is_fitted(self)
 
     def _fitted_state(self) -> ForestState:
@@ -571,8 +569,8 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
     def feature_range_(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Lower and upper ends of what is mapped to [0, 1]."""
         state = self._fitted_state()
-        low, high = state.scaling.range
-        return low[: state.n_features], high[: state.n_features]
+        low, high = (end[: state.n_features] for end in state.scaling.range)
+        return low, high
 
     @property
     def feature_weights_(self) -> NDArray[np.float64]:
@@ -647,11 +645,3 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
 def _required(state: ForestState | None) -> ForestState:
     assert state is not None
     return state
-
-
-def _refuse_frozen(state: ForestState, what: str) -> None:
-    if state.is_frozen:
-        raise ValueError(
-            f"This forest has dropped its training rows with freeze() and cannot {what}: "
-            "fit it again, or keep a copy that is not frozen."
-        )

@@ -72,3 +72,10 @@ def test_what_cannot_be_drawn_is_refused(data):
         PartitionDisplay.from_estimator(forest, X, y[:5])
     with pytest.raises(TypeError, match="pass the forest itself"):
         PartitionDisplay.from_estimator(make_pipeline(forest))
+
+
+def test_a_mean_function_as_a_third_feature_is_refused():
+    X = np.random.default_rng(0).random((60, 2))
+    model = MondrianForestRegressor(2, mean_function="linear", mean_use="both").fit(X, X[:, 0])
+    with pytest.raises(ValueError, match="trees see the mean function as a feature"):
+        PartitionDisplay.from_estimator(model)

@@ -146,7 +146,7 @@ def _best(
         weights = trial.guess_weights(around, plain.weights)
         priors = list(dict.fromkeys((plain.prior_stop, *_PRIORS)))
         quick = min(one.sum() for one in trial.losses(around, weights, priors, _FEW_TREES))
-        if quick < least:
+        if best is None or quick < least:
             least, best = quick, (kind, function, around, weights)
     assert best is not None
     kind, function, around, weights = best

@@ -149,6 +149,14 @@ class ForestState:
         """Whether the rows have been dropped."""
         return len(self.rows) < self.n_rows
 
+    def refuse_if_frozen(self, what: str) -> None:
+        """Raise a ValueError if the rows have been dropped."""
+        if self.is_frozen:
+            raise ValueError(
+                f"This forest has dropped its training rows with freeze() and cannot {what}: "
+                "fit it again, or keep a copy that is not frozen."
+            )
+
     def shares_rows_with(self, other: ForestState) -> bool:
         """Return whether both have the same store of rows, labels or arrivals."""
         pairs = ((self.rows, other.rows), (self.labels, other.labels))

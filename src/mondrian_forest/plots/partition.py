@@ -100,6 +100,11 @@ class PartitionDisplay(Display):
                 "A partition can be drawn for a forest with 2 features, this one has "
                 f"{estimator.n_features_in_}."
             )
+        if estimator.mean_function_ is not None and estimator.mean_function_[1] != "subtract":
+            raise ValueError(
+                "No partition can be drawn where the trees see the mean function as a feature: fit "
+                'with mean_use="subtract".'
+            )
         if X is not None:
             table = validate_data(estimator, X, dtype=np.float64, reset=False)
             if y is not None and np.shape(y) != (len(table),):
