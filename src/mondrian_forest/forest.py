@@ -41,6 +41,7 @@ PAPER: dict[str, Any] = {
     "feature_weights": None,
     "spread": 1.0,
     "robust": False,
+    "mean_function": None,
 }
 """The parameters that make a forest that of the paper: ``MondrianForestRegressor(**PAPER)``."""
 
@@ -87,7 +88,7 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
         Keep single extreme values from ruling the forest. Features are mapped to [0, 1] through
         quantiles, not by minimum and maximum. Labels more than 20 times as far from the median as
         99% of all labels are learned as if they were just as far, with a warning.
-    mean_function : None, "auto", "linear", "boosting" or regressor, default=None
+    mean_function : None, "auto", "linear", "boosting" or regressor, default="auto"
         A regressor around which the forest puts its distribution, by cross-fitting. "linear":
         ridge regression, for a trend that goes on beyond the data. "boosting": scikit-learn's
         HistGradientBoostingRegressor, for smooth functions. "auto": none, "linear" or "boosting",
@@ -201,7 +202,7 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
         feature_weights: ArrayLike | str | None = "auto",
         spread: float | str = "auto",
         robust: bool = True,
-        mean_function: Any = None,
+        mean_function: Any = "auto",
         mean_use: str = "subtract",
         feature_range: tuple[ArrayLike, ArrayLike] | None = None,
         max_rows: int | None = None,

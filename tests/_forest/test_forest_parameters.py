@@ -22,7 +22,9 @@ def test_nodes_of_few_rows_are_not_split_if_there_are_many_rows(n_rows, expected
 def test_a_stream_keeps_the_smallest_node_of_its_latest_fit(posterior, in_stream):
     """Pruning is learned when there are more rows: then, the forest is fitted again."""
     X = np.random.default_rng(0).random((50_100, 1))
-    model = small_forest(n_estimators=1, feature_weights=None, spread=1.0, posterior=posterior)
+    model = small_forest(
+        n_estimators=1, feature_weights=None, spread=1.0, posterior=posterior, mean_function=None
+    )
     model.partial_fit(X[:100], X[:100, 0]).partial_fit(X[100:], X[100:, 0])
     assert model.min_samples_split_ == in_stream
     assert model.fit(X, X[:, 0]).min_samples_split_ == 5

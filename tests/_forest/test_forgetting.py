@@ -27,7 +27,12 @@ KINDS = {
     "empirical": PAPER | {"posterior": "empirical"},
     "three candidates": PAPER | {"n_candidate_splits": 3, "min_samples_split": 2},
 }
-SMALL = {"n_estimators": 3, "random_state": 0, "feature_weights": None}
+SMALL = {
+    "n_estimators": 3,
+    "random_state": 0,
+    "feature_weights": None,
+    "mean_function": None,  # so that stored labels are those that were given
+}
 
 
 def stream(n_rows=300, n_features=3, seed=0):

@@ -233,7 +233,8 @@ class TestNoise:
     def test_a_stream_learns_the_pruning_again(self):
         generator = np.random.default_rng(0)
         X = generator.random((260, 2))
-        found = MondrianForestRegressor(5, random_state=0).fit(X[:10], X[:10, 0])
+        found = MondrianForestRegressor(5, random_state=0, mean_function=None)
+        found.fit(X[:10], X[:10, 0])
         assert found.posterior_.prior_stop == 0.5
         found.partial_fit(X[10:], X[10:, 0])
         assert found.posterior_.prior_stop < 0.5

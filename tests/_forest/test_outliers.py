@@ -50,8 +50,9 @@ def test_one_extreme_feature_does_no_harm(usual_error):
     assert error(small().fit(far, Y)) < 1.03 * usual_error
     # With minimum and maximum as the ends of the range, and no weights that could make up for it,
     # a forest hardly ever cuts this feature.
-    plain = small(feature_weights=None).fit(far, Y)
-    ruled = small(feature_weights=None, robust=False).fit(far, Y)
+    alone = {"feature_weights": None, "mean_function": None}
+    plain = small(**alone).fit(far, Y)
+    ruled = small(**alone, robust=False).fit(far, Y)
     assert error(ruled) > 2.0 * error(plain)
 
 

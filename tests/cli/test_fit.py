@@ -247,4 +247,4 @@ def test_a_forest_around_boosted_trees(folder, tmp_path):
 def test_mean_functions_that_are_not_there_are_refused(folder):
     options = "--target", "price", "--mean-function", "cubic"
     done = refuse_here("fit", folder / "houses.csv", *options, code=2)
-    assert "--mean-function must be auto, linear or boosting" in done
+    assert "--mean-function must be one of auto, none, linear, boosting, got 'cubic'" in done

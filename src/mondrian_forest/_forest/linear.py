@@ -34,10 +34,11 @@ class Linear(NamedTuple):
     def at(self, table: NDArray[Any]) -> NDArray[np.float64]:
         """Return the function at some rows, shape (n_rows,)."""
         with np.errstate(over="ignore", invalid="ignore"):
-            scaled = (0.5 * np.asarray(table, np.float64) - 0.5 * self.center) / self.size
+            scaled = (0.5 * np.ascontiguousarray(table, np.float64) - 0.5 * self.center) / self.size
             if not self.goes_on:
                 scaled = np.clip(scaled, -0.5, 0.5)
-            return np.asarray(self.level + scaled @ self.slope)
+            # Unlike a product of matrices, this has the same last digits in any layout of the table.
+            return np.asarray(self.level + np.einsum("ij,j->i", scaled, self.slope))
 
 
 def fit_linear(

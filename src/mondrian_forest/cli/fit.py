@@ -77,12 +77,13 @@ _MinSamplesSplit = Annotated[
 _Paper = Annotated[
     bool, typer.Option("--paper", help="Use the paper's model: faster, but often less accurate.")
 ]
+_MEAN_FUNCTIONS = ("auto", "none", "linear", "boosting")
 _MeanFunction = Annotated[
     str | None,
     typer.Option(
-        help="Another model that the forest is put around: 'linear' (ridge regression, goes on "
-        "beyond the data), 'boosting' (gradient boosting, for smooth functions), or 'auto' (what "
-        "held-out rows say, possibly none)."
+        help="A model that the forest is put around: 'linear' (ridge regression, goes on beyond "
+        "the data), 'boosting' (gradient boosting), 'none', or by default 'auto' (what held-out "
+        "rows say). With --paper the default is 'none'."
     ),
 ]
 _Rows = Annotated[
@@ -137,8 +138,9 @@ def fit(
     """
     if (workers or dask) and (holdout or stream or (workers and dask)):
         fail("--workers and --dask cannot be combined with each other, --holdout or --stream.", 2)
-    if mean_function not in (None, "auto", "linear", "boosting"):
-        fail(f"--mean-function must be auto, linear or boosting, got {mean_function!r}.", 2)
+    if mean_function not in (None, *_MEAN_FUNCTIONS):
+        known = ", ".join(_MEAN_FUNCTIONS)
+        fail(f"--mean-function must be one of {known}, got {mean_function!r}.", 2)
     check_can_save("model", output)
     source = _Source(table, delimiter, batch_rows if stream else None)
     choice = _ColumnChoice(target, split_names(columns), split_names(drop))
@@ -204,12 +206,14 @@ class _ForestOptions:
 
         parameters: dict[str, Any] = {
             "n_estimators": self.trees,
-            "mean_function": self.mean_function,
             "n_jobs": self.jobs,
             "random_state": self.seed,
         }
         if self.paper:
             parameters |= PAPER
+        if self.mean_function is not None:
+            is_none = self.mean_function == "none"
+            parameters["mean_function"] = None if is_none else self.mean_function
         if self.min_samples_split is not None:
             parameters["min_samples_split"] = self.min_samples_split
         return parameters
