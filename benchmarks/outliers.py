@@ -14,6 +14,7 @@ from mondrian_forest import MondrianForestRegressor
 
 from .quality.scores import rounding_step, score
 from .quality.tables import FLIGHT_TABLES, Split, find, split
+from .settings import ALONE
 from .table import Table
 
 MOST_TRAIN_ROWS = 1500
@@ -57,17 +58,17 @@ def extreme_values(n_rows: int) -> Table:
         ("one label is 1,000,000", X, changed(y, 7, 1e6)),
         ("one label is -50", X, changed(y, 7, -50.0)),
     ):
-        stream = MondrianForestRegressor(n_jobs=2, random_state=0)
+        stream = MondrianForestRegressor(n_jobs=2, random_state=0, **ALONE)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # of labels that are drawn in
             for start in range(0, n_rows, 100):
                 stream.partial_fit(rows[start : start + 100], labels[start : start + 100])
             table.add(
                 name,
-                error(MondrianForestRegressor(n_jobs=2, random_state=0).fit(rows, labels)),
+                error(MondrianForestRegressor(n_jobs=2, random_state=0, **ALONE).fit(rows, labels)),
                 error(stream),
                 error(
-                    MondrianForestRegressor(robust=False, n_jobs=2, random_state=0).fit(
+                    MondrianForestRegressor(robust=False, n_jobs=2, random_state=0, **ALONE).fit(
                         rows, labels
                     )
                 ),
@@ -110,7 +111,7 @@ def real_tables(quick: bool, data: Path | None) -> Table:
 
 def _scores(rows: Split, robust: bool, seed: int) -> dict[str, float]:
     few = slice(0, MOST_TRAIN_ROWS)
-    forest = MondrianForestRegressor(robust=robust, n_jobs=2, random_state=seed)
+    forest = MondrianForestRegressor(robust=robust, n_jobs=2, random_state=seed, **ALONE)
     prediction = forest.fit(rows.X_train[few], rows.y_train[few]).predict_distribution(rows.X_test)
     return score(prediction, rows.y_test, rounding_step(rows.y_train[few]))
 
@@ -128,7 +129,7 @@ def wide_tables(widths: tuple[int, ...]) -> Table:
         "where time grows in proportion to the features.",
     )
     generator = np.random.default_rng(0)
-    forest = MondrianForestRegressor(n_jobs=2, random_state=0)
+    forest = MondrianForestRegressor(n_jobs=2, random_state=0, **ALONE)
     forest.fit(generator.random((20, 18)), generator.random(20))  # compiles
     for n_features in widths:
         X, y = generator.random((20, n_features)), generator.random(20)

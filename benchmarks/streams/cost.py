@@ -12,6 +12,7 @@ import numpy as np
 
 from mondrian_forest import MondrianForestRegressor
 
+from ..settings import ALONE
 from ..speed import N_THREADS
 from ..table import Table
 from ..timing import spread
@@ -52,7 +53,7 @@ def single_rows(n_trees: int, n_seen: int, n_single: int) -> Table:
         f"of {TURNS} turns. `python -m benchmarks online` has the same for the paper's model.",
     )
     forest, tolerant = (
-        MondrianForestRegressor(n_trees, random_state=0, cut_tolerance=tolerance)
+        MondrianForestRegressor(n_trees, random_state=0, cut_tolerance=tolerance, **ALONE)
         .fit(X[:n_seen], y[:n_seen])
         .partial_fit(X[:1], y[:1])
         .forget([n_seen])
@@ -123,7 +124,9 @@ def in_chunks(n_trees: int, n_rows: int, chunk: int, repeats: int) -> Table:
     errors: dict[int, list[float]] = {}
 
     def seconds(options: dict[str, Any], size: int, n_rows: int, seed: int = 0) -> float:
-        forest = MondrianForestRegressor(n_trees, n_jobs=N_THREADS, random_state=seed, **options)
+        forest = MondrianForestRegressor(
+            n_trees, n_jobs=N_THREADS, random_state=seed, **ALONE | options
+        )
         begin = perf_counter()
         for start in range(0, n_rows, size):
             end = min(start + size, n_rows)
@@ -157,7 +160,7 @@ def forgetting(n_trees: int, n_rows: int, n_lost: int, repeats: int) -> Table:
         f"of {repeats} runs in turn. The rows to forget are chosen at random, the oldest or the "
         "latest. As many rows are learned after each run.",
     )
-    forest = MondrianForestRegressor(n_trees, n_jobs=N_THREADS, random_state=0)
+    forest = MondrianForestRegressor(n_trees, n_jobs=N_THREADS, random_state=0, **ALONE)
     forest.fit(X[:n_rows], y[:n_rows])
     # The first row that is learned copies the arrays, so that there is room for more.
     forest.partial_fit(X[:1], y[:1]).forget([n_rows])
@@ -185,7 +188,7 @@ def forgetting(n_trees: int, n_rows: int, n_lost: int, repeats: int) -> Table:
             learned = np.arange(new.start, new.stop) + 1
             held = np.concatenate([np.setdiff1d(held, chosen), learned])
             n_learned += n_lost
-        other = MondrianForestRegressor(n_trees, n_jobs=N_THREADS, random_state=0)
+        other = MondrianForestRegressor(n_trees, n_jobs=N_THREADS, random_state=0, **ALONE)
         timed("fit the rest", other.fit, X[n_lost:n_rows], y[n_lost:n_rows])
     for job, found in times.items():
         table.add(job, min(found), spread(found), min(times["fit the rest"]) / min(found))

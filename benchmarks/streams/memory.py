@@ -11,6 +11,7 @@ from mondrian_forest import PAPER, MondrianForestRegressor
 from mondrian_forest._forest.sharing import state_of
 
 from ..growth import run_child
+from ..settings import ALONE
 from ..speed import N_THREADS, uniform_table
 from ..table import Table
 
@@ -24,7 +25,7 @@ from benchmarks.streams.memory import bytes_learning
 from mondrian_forest import MondrianForestRegressor
 
 options, n_rows, chunk, n_marks = json.loads(sys.argv[1])
-forest = MondrianForestRegressor(n_jobs=2, random_state=0, **options)
+forest = MondrianForestRegressor(n_jobs=2, random_state=0, **{"mean_function": None} | options)
 found, begin = [], perf_counter()
 for start in range(0, n_rows, chunk):
     forest.partial_fit(*uniform_table(chunk, seed=start))
@@ -96,7 +97,9 @@ def per_node(n_rows: int) -> Table:
     for name, options in {"default": {}, "paper's model": PAPER}.items():
         for n_features in (8, 90):
             X, y = uniform_table(n_rows, n_features)
-            forest = MondrianForestRegressor(10, n_jobs=N_THREADS, random_state=0, **options)
+            forest = MondrianForestRegressor(
+                10, n_jobs=N_THREADS, random_state=0, **ALONE | options
+            )
             forest.fit(X, y).partial_fit(X[:1], y[:1])
             n_nodes = sum(tree.n_nodes for tree in forest.trees_)
             parts = bytes_learning(forest)

@@ -14,6 +14,7 @@ import numpy as np
 
 from mondrian_forest import PAPER, MondrianForestRegressor
 
+from ..settings import ALONE
 from .generated import Stream
 from .memory import bytes_learning
 
@@ -97,7 +98,7 @@ def follow_forest(options: dict[str, Any], stream: Stream, sizes: Sizes) -> Foll
     if "max_rows" in options:
         options = options | {"max_rows": sizes.window}
     begin = perf_counter()
-    forest = MondrianForestRegressor(sizes.n_trees, n_jobs=2, random_state=0, **options)
+    forest = MondrianForestRegressor(sizes.n_trees, n_jobs=2, random_state=0, **ALONE | options)
     forest.fit(X[:first], y[:first])
     errors, inside, alarms, held = [], [], [], []
     n_changes = len(forest.changes_)

@@ -11,6 +11,7 @@ import numpy as np
 from mondrian_forest import PAPER, MondrianForestRegressor
 
 from ..quality.tables import find
+from ..settings import ALONE
 from ..table import Table
 
 TABLES = ("kin8nm", "sulfur", "elevators", "house_8L", "bike")
@@ -34,7 +35,7 @@ def run(quick: bool, data: Path | None) -> Iterator[Table]:
             "paper's model: RMSE ratio",
             "paper's model: NLPD difference",
         ],
-        note=f"`MondrianForestRegressor()` with {n_trees} trees. In chunks / in batch: ratio of "
+        note=f"`MondrianForestRegressor(mean_function=None)` with {n_trees} trees. In chunks / in batch: ratio of "
         "the RMSEs, difference of the mean negative log densities, median (and range) of "
         f"{n_splits} random splits with {TEST_SHARE:.0%} of the rows to test. Two batch fits "
         "differ only in their random numbers: this is what chance does.",
@@ -74,7 +75,9 @@ def compared(
     test, train = order[:n_test], order[n_test:][:most]
 
     def scores(options: dict[str, Any], size: int, random_state: int) -> tuple[float, float]:
-        forest = MondrianForestRegressor(n_trees, n_jobs=2, random_state=random_state, **options)
+        forest = MondrianForestRegressor(
+            n_trees, n_jobs=2, random_state=random_state, **ALONE | options
+        )
         for start in range(0, len(train), size):
             rows = train[start : start + size]
             forest.partial_fit(X[rows], y[rows])

@@ -9,6 +9,7 @@ import numpy as np
 
 from mondrian_forest import MondrianForestRegressor
 
+from ..settings import ALONE
 from .drift import FULL, QUICK
 from .generated import drifting
 from .methods import SETTINGS, SOKNL, WINDOW, Followed, followed, methods
@@ -57,13 +58,13 @@ def draw_law(path: Path, quick: bool) -> None:
         return float(np.sqrt(np.mean((forest.predict(X_test) - y_test) ** 2)))
 
     figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.8), layout="constrained")
-    online = MondrianForestRegressor(n_trees, n_jobs=2, random_state=0)
+    online = MondrianForestRegressor(n_trees, n_jobs=2, random_state=0, **ALONE)
     ends = np.arange(chunk, n_rows + 1, chunk)
     errors = [error(online.partial_fit(X[end - chunk : end], y[end - chunk : end])) for end in ends]
     left.plot(ends, errors, color="tab:blue", label=f"learned in chunks of {chunk}")
     sizes = [chunk * 2**k for k in range(20) if chunk * 2**k <= n_rows]
     batch = [
-        error(MondrianForestRegressor(n_trees, n_jobs=2, random_state=1).fit(X[:n], y[:n]))
+        error(MondrianForestRegressor(n_trees, n_jobs=2, random_state=1, **ALONE).fit(X[:n], y[:n]))
         for n in sizes
     ]
     left.plot(sizes, batch, "o", color="tab:orange", label="batch fits")
@@ -91,7 +92,7 @@ def depths_of_trees(X: np.ndarray, y: np.ndarray, n_trees: int) -> dict[str, np.
     held, others = slice(0, 150), slice(150, 300)
 
     def forest(seed: int) -> MondrianForestRegressor:
-        return MondrianForestRegressor(n_trees, random_state=seed, **options)
+        return MondrianForestRegressor(n_trees, random_state=seed, **ALONE | options)
 
     online = forest(1)
     for start in range(0, 150, 10):
@@ -132,8 +133,10 @@ def draw_erasure(path: Path, quick: bool) -> None:
     y = np.sin(2.0 * np.pi * x) + 0.1 * random.normal(size=len(x))
     y[n_good:] += 2.0
     faulty = np.arange(n_good, n_good + n_bad)
-    forest = MondrianForestRegressor(n_trees, random_state=0).fit(x[:, None], y)
-    fresh = MondrianForestRegressor(n_trees, random_state=1).fit(x[:n_good, None], y[:n_good])
+    forest = MondrianForestRegressor(n_trees, random_state=0, **ALONE).fit(x[:, None], y)
+    fresh = MondrianForestRegressor(n_trees, random_state=1, **ALONE).fit(
+        x[:n_good, None], y[:n_good]
+    )
     at = np.linspace(0.0, 1.0, 300)[:, None]
     figure, axes = plt.subplots(1, 2, figsize=(9, 3.6), sharey=True, layout="constrained")
     for axis, title in zip(

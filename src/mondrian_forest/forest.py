@@ -51,8 +51,8 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
 
     An ensemble of Mondrian trees, with a Bayesian model of the labels in each. Every prediction is
     a mixture of distributions. It is wide where the labels vary, and where there are few data. By
-    default, and with 50 rows or more, it has the mean and the standard deviation of all labels far
-    from all data.
+    default, and with 50 rows or more, it has the standard deviation of all labels far from all
+    data, and their mean, or the value of the mean function that was chosen.
 
     It learns more rows, and forgets rows. Afterwards its trees have the distribution of trees that
     were sampled at once on the rows that it holds.
@@ -255,10 +255,10 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
         hyperparameters, in any order and calls of any size. The time for each row grows like a
         power of the logarithm of the number of rows held, but for refits.
 
-        A forest whose feature weights are "auto", or which learns how far trees are pruned, is
-        fitted again to its rows when it holds 50, 200, 800, 1,600 and 3,200 of them, and when the
-        rows learned since the last fit are twice as many as it holds. With a mean function, it is
-        fitted again whenever it holds twice as many rows.
+        As long as ``mean_function`` is not None, a forest is fitted again to its rows whenever it
+        holds twice as many. With None, this happens when it holds 50, 200, 800, 1,600 and 3,200
+        rows, if feature weights are "auto" or it learns how far trees are pruned. Either is fitted
+        again, too, when the rows learned since the last fit are twice as many as it holds.
 
         Hyperparameters that were not given are estimated again whenever a quarter of the rows are
         new. If the rows have outgrown a feature range that was not given, it is found again then,
@@ -473,8 +473,8 @@ class MondrianForestRegressor(RegressorMixin, BaseEstimator):  # type: ignore[mi
 
         Novelty is the share of the training rows that a row has to be compared with, on average
         over the trees: k / n beside a training row, where k of the n training rows share its leaf
-        (but at least 0.0001), and 1 far from all. It does not look at labels; but a feature with a
-        small weight has to be far outside of its range to count.
+        (but at least 0.0001), and 1 far from all. It does not look at the label of a row; but a
+        feature with a small weight has to be far outside of its range to count.
 
         Parameters
         ----------

@@ -255,7 +255,7 @@ class TestMeanFunction:
         assert is_new.sum() == 300 if n_known == 10_000 else is_new.sum() > 900
         np.testing.assert_allclose(means[is_new], said.mean(axis=0)[is_new], atol=1e-5)
         for i in np.flatnonzero(~is_new):
-            assert means[i] == pytest.approx(float(said[~has_seen[:, i], i]), abs=1e-5)
+            assert means[i] == pytest.approx(said[~has_seen[:, i], i].item(), abs=1e-5)
 
     @pytest.mark.parametrize("kind", ["linear", "boosting", "auto"])
     @pytest.mark.parametrize("keep_rows", [True, False])

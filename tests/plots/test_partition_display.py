@@ -13,7 +13,8 @@ def rows():
 
 @pytest.fixture(scope="module")
 def forest(rows):
-    return MondrianForestRegressor(2, min_samples_split=2, random_state=0).fit(rows, rows[:, 0])
+    parameters = {"min_samples_split": 2, "mean_function": None, "random_state": 0}
+    return MondrianForestRegressor(2, **parameters).fit(rows, rows[:, 0])
 
 
 def test_boxes_of_leaves_are_the_rows_in_their_own_units(rows, forest):
@@ -54,7 +55,7 @@ def test_cuts_after_the_lifetime_are_left_out(forest):
 
 
 def test_feature_names_label_the_axes(data):
-    forest = MondrianForestRegressor(1).fit(*data)
+    forest = MondrianForestRegressor(1, mean_function=None).fit(*data)
     assert PartitionDisplay.from_estimator(forest).ax_.get_xlabel() == "width"
 
 
@@ -63,7 +64,7 @@ def test_what_cannot_be_drawn_is_refused(data):
     wide = np.column_stack([X, X])
     with pytest.raises(ValueError, match="with 2 features, this one has 4"):
         PartitionDisplay.from_estimator(MondrianForestRegressor(1).fit(wide, y))
-    forest = MondrianForestRegressor(1).fit(X, y)
+    forest = MondrianForestRegressor(1, mean_function=None).fit(X, y)
     with pytest.raises(ValueError, match="tree must be a number from 0 to 0"):
         PartitionDisplay.from_estimator(forest, tree=1)
     with pytest.raises(ValueError, match="lifetime must be a positive number"):

@@ -71,7 +71,19 @@ def fit_boosted(
     n_used = n_threads(n_jobs) if len(labels) > _MOST_FOR_ONE_THREAD else 1
     limits = threadpool_limits(n_used, "openmp")
     with limits, np.errstate(all="ignore"):  # halves of huge values
-        return model.fit(table, labels)
+        try:
+            return model.fit(table, labels)
+        except Exception as error:
+            if _is_interrupt(error):
+                raise KeyboardInterrupt from error
+            raise
+
+
+def _is_interrupt(error: BaseException | None) -> bool:
+    """Return whether an error began as an interrupt: NumPy turns some into a ValueError."""
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__cause__ or error.__context__
+    return error is not None
 
 
 def boosted(models: list[Any], center: float, unit: float) -> Boosted:

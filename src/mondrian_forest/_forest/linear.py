@@ -37,7 +37,7 @@ class Linear(NamedTuple):
             scaled = (0.5 * np.ascontiguousarray(table, np.float64) - 0.5 * self.center) / self.size
             if not self.goes_on:
                 scaled = np.clip(scaled, -0.5, 0.5)
-            # Unlike a product of matrices, this has the same last digits in any layout of the table.
+            # A product of matrices would have other last digits in another layout of the table.
             return np.asarray(self.level + np.einsum("ij,j->i", scaled, self.slope))
 
 

@@ -103,7 +103,7 @@ class PartitionDisplay(Display):
         if estimator.mean_function_ is not None and estimator.mean_function_[1] != "subtract":
             raise ValueError(
                 "No partition can be drawn where the trees see the mean function as a feature: fit "
-                'with mean_use="subtract".'
+                "with mean_function=None."
             )
         if X is not None:
             table = validate_data(estimator, X, dtype=np.float64, reset=False)

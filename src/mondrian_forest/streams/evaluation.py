@@ -97,7 +97,8 @@ class PrequentialResult:
     >>> from mondrian_forest import MondrianForestRegressor
     >>> from mondrian_forest.streams import prequential
     >>> X = np.random.default_rng(0).random((400, 2))
-    >>> result = prequential(MondrianForestRegressor(10, random_state=0), X, X.sum(axis=1))
+    >>> y = np.sin(9 * X[:, 0]) + X[:, 1]
+    >>> result = prequential(MondrianForestRegressor(10, random_state=0), X, y)
     >>> windows = result.scores(window=200)
     >>> windows["stop"].tolist()
     [200, 400]
