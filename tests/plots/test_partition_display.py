@@ -39,7 +39,7 @@ def test_the_first_cut_crosses_the_box_of_all_rows(rows, forest):
 @pytest.mark.parametrize("weights", [[3.0, 1.0], [1.0, 0.0]], ids=["unequal", "zero"])
 def test_feature_weights_do_not_change_the_units(rows, weights):
     weighted = MondrianForestRegressor(
-        2, min_samples_split=2, feature_weights=weights, random_state=0
+        2, min_samples_split=2, feature_weights=weights, mean_function=None, random_state=0
     ).fit(rows, rows[:, 0])
     box = PartitionDisplay.from_estimator(weighted).boxes[0]
     ends = np.array([rows.min(axis=0), rows.max(axis=0)])
