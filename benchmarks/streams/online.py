@@ -35,9 +35,9 @@ def run(quick: bool, data: Path | None) -> Iterator[Table]:
             "paper's model: RMSE ratio",
             "paper's model: NLPD difference",
         ],
-        note=f"`MondrianForestRegressor(mean_function=None)` with {n_trees} trees. In chunks / in batch: ratio of "
-        "the RMSEs, difference of the mean negative log densities, median (and range) of "
-        f"{n_splits} random splits with {TEST_SHARE:.0%} of the rows to test. Two batch fits "
+        note=f"`MondrianForestRegressor(mean_function=None)` with {n_trees} trees. In chunks / in "
+        "batch: ratio of the RMSEs, difference of the mean negative log densities, median (and "
+        f"range) of {n_splits} random splits with {TEST_SHARE:.0%} of the rows to test. Two batch fits "
         "differ only in their random numbers: this is what chance does.",
     )
     for name, load in tables(quick, data):

@@ -12,7 +12,8 @@
 ``trials``             small forests that tell weights and pruning
 ``weights``            at which rates features are cut
 ``pruning``            how probable it is, a priori, that a node is not cut
-``mean_function``      a regressor, cross-fitted, whose residuals the forest learns
+``mean_function``      a regressor, cross-fitted, around which the forest is put
+``choice``             which mean function a forest gets, possibly none
 ``linear``             a mean function: ridge regression
 ``boosting``           a mean function: boosted trees
 ``trees``              all trees at once: sampled, extended, copied, in threads
