@@ -37,8 +37,8 @@ def run(quick: bool, data: Path | None) -> Iterator[Table]:
         ],
         note=f"`MondrianForestRegressor(mean_function=None)` with {n_trees} trees. In chunks / in "
         "batch: ratio of the RMSEs, difference of the mean negative log densities, median (and "
-        f"range) of {n_splits} random splits with {TEST_SHARE:.0%} of the rows to test. Two batch fits "
-        "differ only in their random numbers: this is what chance does.",
+        f"range) of {n_splits} random splits with {TEST_SHARE:.0%} of the rows to test. Two batch "
+        "fits differ only in their random numbers: this is what chance does.",
     )
     for name, load in tables(quick, data):
         X, y = load()
