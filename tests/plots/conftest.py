@@ -27,7 +27,7 @@ def data():
 @pytest.fixture(scope="session")
 def fitted(data):
     X, y = data
-    return MondrianForestRegressor(5, random_state=0).fit(X.to_numpy(), y)
+    return MondrianForestRegressor(5, mean_function=None, random_state=0).fit(X.to_numpy(), y)
 
 
 @pytest.fixture(scope="session")
