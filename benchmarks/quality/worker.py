@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 N_THREADS = 2
-N_DRAWS = 100
+N_DRAWS = 50
 MOST_AT_A_TIME = 1_000
 Predict = Callable[[np.ndarray], dict[str, np.ndarray]]
 

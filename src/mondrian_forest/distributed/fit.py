@@ -174,8 +174,7 @@ class ClusterRows(Source):
 
     def rows_for_mean_function(self, random: np.random.Generator) -> Numbers:
         n_rows = sum(self._lengths)
-        other = random.spawn(1)[0]  # so that all else is as without a mean function
-        return other.choice(n_rows, min(n_rows, _MOST_MEAN_ROWS), replace=False)
+        return random.choice(n_rows, min(n_rows, _MOST_MEAN_ROWS), replace=False)
 
     def fetch(self, *numbers: Numbers) -> None:
         """Fetch all that is asked for in one pass."""
