@@ -1,9 +1,8 @@
 """Fit and ask one peer, in an environment of its own: this file imports nothing of the project.
 
 The arguments are the name of the peer and a folder. ``rows.npz`` in it has X_train, y_train,
-X_test and the seed. ``found.npz`` will have the mean and standard deviation of each test row, or
-draws, and
-the seconds of fit and prediction.
+X_test and the seed. ``found.npz`` will have the seconds of fit and prediction, and for each test
+row the mean and the standard deviation, or draws.
 """
 
 from __future__ import annotations
